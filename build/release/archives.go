@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,80 +24,46 @@ type file struct {
 
 // archive returns a compressed tar archive whose files have the commit's time
 // and no owner.
-func (r *release) archive(files []file) ([]byte, error) {
+func (r *release) archive(files []file) []byte {
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
 	archive := tar.NewWriter(packed)
 	for _, f := range files {
-		if err := archive.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: r.time}); err != nil {
-			return nil, err
-		}
-		if _, err := archive.Write(f.data); err != nil {
-			return nil, err
-		}
+		ok(archive.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: r.time}))
+		get(archive.Write(f.data))
 	}
 
-	err := errors.Join(archive.Close(), packed.Close())
+	ok(archive.Close())
+	ok(packed.Close())
 
-	return out.Bytes(), err
-}
-
-// krewPlatform is an entry of spec.platforms in a Krew manifest.
-type krewPlatform struct {
-	Selector struct {
-		MatchLabels map[string]string `json:"matchLabels"`
-	} `json:"selector"`
-	URI    string `json:"uri"`
-	SHA256 string `json:"sha256"`
-	Bin    string `json:"bin"`
+	return out.Bytes()
 }
 
 // packPlugin writes an archive of the kubectl plugin for each platform, and the
 // Krew manifest that names all of them.
-func (r *release) packPlugin() error {
-	platforms, err := r.platforms()
-	if err != nil {
-		return err
-	}
-
-	license, err := os.ReadFile("LICENSE")
-	if err != nil {
-		return err
-	}
-
-	completer, err := os.ReadFile("packaging/kubectl-evenkeel/kubectl_complete-evenkeel")
-	if err != nil {
-		return err
-	}
-
-	var entries []krewPlatform
-	for _, p := range platforms {
+func (r *release) packPlugin() {
+	license := get(os.ReadFile("LICENSE"))
+	completer := get(os.ReadFile("packaging/kubectl-evenkeel/kubectl_complete-evenkeel"))
+	var entries []map[string]any
+	for _, p := range r.platforms() {
 		name, rest := "kubectl-evenkeel", []file{{"LICENSE", 0o644, license}, {"kubectl_complete-evenkeel", 0o755, completer}}
 		if p.os == "windows" {
 			name, rest = name+".exe", rest[:1] // the other one is a shell script
 		}
 
-		program, err := os.ReadFile(filepath.Join(r.programs, p.String(), name))
-		if err != nil {
-			return err
-		}
-
-		packed, err := r.archive(append([]file{{name, 0o755, program}}, rest...))
-		if err != nil {
-			return err
-		}
-
+		program := get(os.ReadFile(filepath.Join(r.programs, p.String(), name)))
+		packed := r.archive(append([]file{{name, 0o755, program}}, rest...))
 		archive := fmt.Sprintf("kubectl-evenkeel-%s-%s-%s.tar.gz", r.version, p.os, p.arch)
-		if err := r.write(archive, packed, 0o644); err != nil {
-			return err
-		}
-
-		entry := krewPlatform{URI: r.downloads + "/" + archive, SHA256: fmt.Sprintf("%x", sha256.Sum256(packed)), Bin: name}
-		entry.Selector.MatchLabels = map[string]string{"os": p.os, "arch": p.arch}
-		entries = append(entries, entry)
+		r.write(archive, packed, 0o644)
+		entries = append(entries, map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]string{"os": p.os, "arch": p.arch}},
+			"uri":      r.downloads + "/" + archive,
+			"sha256":   fmt.Sprintf("%x", sha256.Sum256(packed)),
+			"bin":      name,
+		})
 	}
 
-	manifest, err := yaml.Marshal(map[string]any{
+	r.write("evenkeel.yaml", get(yaml.Marshal(map[string]any{
 		"apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
 		"kind":       "Plugin",
 		"metadata":   map[string]any{"name": "evenkeel"},
@@ -111,10 +76,5 @@ func (r *release) packPlugin() error {
 			"caveats":   "The cluster needs evenkeel: kubectl apply -f " + r.downloads + "/install.yaml\n",
 			"platforms": entries,
 		},
-	})
-	if err != nil {
-		return err
-	}
-
-	return r.write("evenkeel.yaml", manifest, 0o644)
+	})), 0o644)
 }

@@ -18,12 +18,8 @@ import (
 // billOf returns the bill of materials of a program in the CycloneDX format. It
 // reads the modules from the build information in the program, so it always
 // fits the program and needs no network.
-func (r *release) billOf(name string, program []byte) ([]byte, error) {
-	build, err := buildinfo.Read(bytes.NewReader(program))
-	if err != nil {
-		return nil, err
-	}
-
+func (r *release) billOf(name string, program []byte) []byte {
+	build := get(buildinfo.Read(bytes.NewReader(program)))
 	self := component(cyclonedx.ComponentTypeApplication, name, r.version, build.Main.Path)
 	self.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(program))}}
 	self.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
@@ -46,9 +42,9 @@ func (r *release) billOf(name string, program []byte) ([]byte, error) {
 	bill.Components = &parts
 	bill.Dependencies = &[]cyclonedx.Dependency{{Ref: self.BOMRef, Dependencies: &uses}}
 	var out bytes.Buffer
-	err = cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bill)
+	ok(cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bill))
 
-	return out.Bytes(), err
+	return out.Bytes()
 }
 
 // component is a module or a program, with its version.

@@ -24,14 +24,14 @@ const (
 
 // packChart makes the chart's archive as `helm package` does, but with the
 // commit's time.
-func (r *release) packChart() error {
+func (r *release) packChart() {
 	source := os.DirFS(chartDir)
 	if _, err := fs.Stat(source, "Chart.yaml"); errors.Is(err, fs.ErrNotExist) {
-		return nil // no chart
+		return // no chart
 	}
 
 	var files []file
-	err := fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
+	ok(fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || name == ".helmignore" {
 			return err
 		}
@@ -39,49 +39,30 @@ func (r *release) packChart() error {
 			return fmt.Errorf("%s is not a regular file", path.Join(chartDir, name))
 		}
 
-		data, err := fs.ReadFile(source, name)
-		if err == nil && name == "Chart.yaml" {
-			data, err = r.versioned(data)
-		}
-		if err != nil {
-			return err
+		data := get(fs.ReadFile(source, name))
+		if name == "Chart.yaml" {
+			data = r.versioned(data)
 		}
 
 		files = append(files, file{path.Join(path.Base(chartDir), name), 0o644, data})
 
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-
-	packed, err := r.archive(files)
-	if err != nil {
-		return err
-	}
-	if err := r.write(fmt.Sprintf("evenkeel-%s.tgz", trimV(r.version)), packed, 0o644); err != nil {
-		return err
-	}
-
-	about, err := os.ReadFile(artifactHub)
-	if err != nil {
-		return err
-	}
-
-	return r.write(path.Base(artifactHub), about, 0o644)
+	}))
+	r.write(fmt.Sprintf("evenkeel-%s.tgz", trimV(r.version)), r.archive(files), 0o644)
+	r.write(path.Base(artifactHub), get(os.ReadFile(artifactHub)), 0o644)
 }
 
 // versioned returns a Chart.yaml with the version of this release, and with the
 // annotations of Artifact Hub that depend on it.
-func (r *release) versioned(chart []byte) ([]byte, error) {
+func (r *release) versioned(chart []byte) []byte {
 	fields := map[string]any{}
 	if err := yaml.Unmarshal(chart, &fields); err != nil {
-		return nil, fmt.Errorf("Chart.yaml: %w", err)
+		ok(fmt.Errorf("Chart.yaml: %w", err))
 	}
 
 	fields["version"], fields["appVersion"] = trimV(r.version), r.version
-	annotations, ok := fields["annotations"].(map[string]any)
-	if !ok {
+	annotations, is := fields["annotations"].(map[string]any)
+	if !is {
 		annotations = map[string]any{}
 	}
 
@@ -90,29 +71,17 @@ func (r *release) versioned(chart []byte) ([]byte, error) {
 		images = append(images, map[string]string{"name": name, "image": r.registry + "/" + name + ":" + r.version})
 	}
 
-	list, err := yaml.Marshal(images)
-	if err != nil {
-		return nil, err
-	}
-
-	annotations["artifacthub.io/images"] = string(list)
+	annotations["artifacthub.io/images"] = string(get(yaml.Marshal(images)))
 	annotations["artifacthub.io/prerelease"] = strconv.FormatBool(strings.Contains(r.version, "-"))
 	fields["annotations"] = annotations
 
-	return yaml.Marshal(fields)
+	return get(yaml.Marshal(fields))
 }
 
 // sum writes the digests of all files of the release, in the format of
 // sha256sum.
-func (r *release) sum() error {
+func (r *release) sum() {
 	var lines strings.Builder
-	err := r.each(func(name string, digest []byte) error {
-		fmt.Fprintf(&lines, "%x  %s\n", digest, name)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-
-	return r.write("SHA256SUMS", []byte(lines.String()), 0o644)
+	r.each(func(name string, digest []byte) { fmt.Fprintf(&lines, "%x  %s\n", digest, name) })
+	r.write("SHA256SUMS", []byte(lines.String()), 0o644)
 }

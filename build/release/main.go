@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-func run(args []string) error {
+func run(args []string) (err error) {
 	var r release
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.StringVar(&r.version, "version", "", "the version, such as v1.2.3 or v1.2.3-rc.1")
@@ -73,12 +73,9 @@ func run(args []string) error {
 	}
 
 	if *keyFile != "" {
-		key, err := readKey(*keyFile)
-		if err != nil {
+		if r.key, err = readKey(*keyFile); err != nil {
 			return err
 		}
-
-		r.key = key
 	}
 
 	if *check {
@@ -96,7 +93,7 @@ func run(args []string) error {
 	r.time = time.Unix(*epoch, 0).UTC()
 	for _, step := range []struct {
 		name string
-		make func() error
+		make func()
 	}{
 		{"programs", r.copyPrograms},
 		{"manifests", r.renderManifests},
@@ -109,7 +106,7 @@ func run(args []string) error {
 		{"digests", r.sum},
 		{"signatures", r.sign},
 	} {
-		if err := step.make(); err != nil {
+		if err := attempt(step.make); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
@@ -169,85 +166,47 @@ type platform struct{ os, arch string }
 func (p platform) String() string { return p.os + "_" + p.arch }
 
 // platforms returns the platforms in the programs' directory, by name.
-func (r *release) platforms() ([]platform, error) {
-	dirs, err := os.ReadDir(r.programs)
-	if err != nil {
-		return nil, err
-	}
-
-	var all []platform
-	for _, dir := range dirs {
-		system, arch, ok := strings.Cut(dir.Name(), "_")
-		if !ok {
-			return nil, fmt.Errorf("%s is not a platform: want OS_ARCH", filepath.Join(r.programs, dir.Name()))
+func (r *release) platforms() (all []platform) {
+	for _, dir := range get(os.ReadDir(r.programs)) {
+		system, arch, is := strings.Cut(dir.Name(), "_")
+		if !is {
+			ok(fmt.Errorf("%s is not a platform: want OS_ARCH", filepath.Join(r.programs, dir.Name())))
 		}
 
 		all = append(all, platform{system, arch})
 	}
 
-	return all, nil
+	return all
 }
 
 // copyPrograms copies every program, and writes its bill of materials, to the
 // directory of the release.
-func (r *release) copyPrograms() error {
-	platforms, err := r.platforms()
-	if err != nil {
-		return err
-	}
-
-	for _, p := range platforms {
-		programs, err := os.ReadDir(filepath.Join(r.programs, p.String()))
-		if err != nil {
-			return err
-		}
-
-		for _, program := range programs {
-			data, err := os.ReadFile(filepath.Join(r.programs, p.String(), program.Name()))
-			if err != nil {
-				return err
-			}
-
+func (r *release) copyPrograms() {
+	for _, p := range r.platforms() {
+		for _, program := range get(os.ReadDir(filepath.Join(r.programs, p.String()))) {
+			data := get(os.ReadFile(filepath.Join(r.programs, p.String(), program.Name())))
 			name, suffix := program.Name(), filepath.Ext(program.Name())
 			name = fmt.Sprintf("%s-%s-%s-%s", strings.TrimSuffix(name, suffix), r.version, p.os, p.arch)
-			bill, err := r.billOf(name+suffix, data)
-			if err != nil {
-				return fmt.Errorf("%s: %w", program.Name(), err)
-			}
-			if err := errors.Join(r.write(name+suffix, data, 0o755), r.write(name+".cdx.json", bill, 0o644)); err != nil {
-				return err
+			r.write(name+suffix, data, 0o755)
+			if err := attempt(func() { r.write(name+".cdx.json", r.billOf(name+suffix, data), 0o644) }); err != nil {
+				ok(fmt.Errorf("%s: %w", program.Name(), err))
 			}
 		}
 	}
-
-	return nil
 }
 
 // each calls do with the name and the SHA-256 of each file that is in the
 // directory of the release at the call.
-func (r *release) each(do func(name string, digest []byte) error) error {
-	files, err := os.ReadDir(r.out)
-	if err != nil {
-		return err
+func (r *release) each(do func(name string, digest []byte)) {
+	for _, file := range get(os.ReadDir(r.out)) {
+		digest := sha256.Sum256(get(os.ReadFile(filepath.Join(r.out, file.Name()))))
+		do(file.Name(), digest[:])
 	}
-
-	for _, file := range files {
-		data, err := os.ReadFile(filepath.Join(r.out, file.Name()))
-		if err != nil {
-			return err
-		}
-
-		digest := sha256.Sum256(data)
-		if err := do(file.Name(), digest[:]); err != nil {
-			return err
-		}
-	}
-
-	return nil
 }
 
 // write writes a file of the release; the mode does not depend on the umask.
-func (r *release) write(name string, data []byte, mode os.FileMode) error {
+func (r *release) write(name string, data []byte, mode os.FileMode) {
 	path := filepath.Join(r.out, name)
-	return errors.Join(os.WriteFile(path, data, mode), os.Chmod(path, mode))
+	ok(os.WriteFile(path, data, mode))
+	ok(os.Chmod(path, mode))
 }

@@ -24,92 +24,64 @@ var ownImages = []string{"agent", "controller"}
 // renderManifests writes one file for each kustomization below config, for
 // users without kustomize, with the images of this release by digest. The whole
 // installation is install.yaml.
-func (r *release) renderManifests() error {
-	dirs, err := kustomizations("config")
-	if err != nil {
-		return err
-	}
-
+func (r *release) renderManifests() {
 	var images []types.Image
 	for _, name := range ownImages {
-		digest, err := r.imageDigest(name)
-		if err != nil {
-			return err
-		}
-
-		images = append(images, types.Image{Name: "evenkeel.dev/" + name, NewName: r.registry + "/" + name, NewTag: r.version, Digest: digest})
+		images = append(images, types.Image{
+			Name: "evenkeel.dev/" + name, NewName: r.registry + "/" + name, NewTag: r.version, Digest: r.imageDigest(name),
+		})
 	}
 
-	for _, dir := range dirs {
-		all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
-
-		for _, image := range images {
-			if err := all.ApplyFilter(imagetag.LegacyFilter{ImageTag: image}); err != nil {
-				return fmt.Errorf("%s: %w", dir, err)
-			}
-		}
-
-		rendered, err := all.AsYaml()
-		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
-
+	for _, dir := range get(kustomizations("config")) {
 		name := fmt.Sprintf("evenkeel-%s-%s.yaml", strings.ReplaceAll(strings.TrimPrefix(dir, "config/"), "/", "-"), r.version)
 		if dir == installation {
 			name = "install.yaml"
 		}
 
-		head := fmt.Sprintf("# evenkeel %s, %s: kubectl apply -f %s\n", r.version, dir, name)
-		if err := r.write(name, append([]byte(head), rendered...), 0o644); err != nil {
-			return err
+		var rendered []byte
+		if err := attempt(func() { rendered = render(dir, images) }); err != nil {
+			ok(fmt.Errorf("%s: %w", dir, err))
 		}
+
+		head := fmt.Sprintf("# evenkeel %s, %s: kubectl apply -f %s\n", r.version, dir, name)
+		r.write(name, append([]byte(head), rendered...), 0o644)
+	}
+}
+
+func render(dir string, images []types.Image) []byte {
+	all := get(krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir))
+	for _, image := range images {
+		ok(all.ApplyFilter(imagetag.LegacyFilter{ImageTag: image}))
 	}
 
-	return nil
+	return get(all.AsYaml())
 }
 
 // imageDigest returns the digest under which a registry serves an image of this
 // release: of the index of all architectures, or of the manifest if there is
 // only one.
-func (r *release) imageDigest(name string) (string, error) {
-	archives, err := filepath.Glob(filepath.Join(r.out, "evenkeel-"+name+"-"+r.version+"-*.tar"))
-	if err != nil {
-		return "", err
-	}
+func (r *release) imageDigest(name string) string {
+	archives := get(filepath.Glob(filepath.Join(r.out, "evenkeel-"+name+"-"+r.version+"-*.tar")))
 	if len(archives) != 1 {
-		return "", fmt.Errorf("there are %d archives of the image %s, want one", len(archives), name)
+		ok(fmt.Errorf("there are %d archives of the image %s, want one", len(archives), name))
 	}
 
-	f, err := os.Open(archives[0])
-	if err != nil {
-		return "", err
-	}
-
+	f := get(os.Open(archives[0]))
 	defer f.Close()
-	for archive := tar.NewReader(f); ; {
-		header, err := archive.Next()
-		if err != nil {
-			return "", fmt.Errorf("find index.json in %s: %w", archives[0], err)
-		}
-		if header.Name != "index.json" {
-			continue
-		}
-
-		var index struct {
-			Manifests []struct{ Digest string }
-		}
-		if err := json.NewDecoder(archive).Decode(&index); err != nil {
-			return "", fmt.Errorf("index.json in %s: %w", archives[0], err)
-		}
-		if len(index.Manifests) != 1 {
-			return "", fmt.Errorf("index.json in %s has %d images, want one", archives[0], len(index.Manifests))
-		}
-
-		return index.Manifests[0].Digest, nil
+	archive := tar.NewReader(f)
+	for header := get(archive.Next()); header.Name != "index.json"; {
+		header = get(archive.Next())
 	}
+
+	var index struct {
+		Manifests []struct{ Digest string }
+	}
+	ok(json.NewDecoder(archive).Decode(&index))
+	if len(index.Manifests) != 1 {
+		ok(fmt.Errorf("index.json in %s has %d images, want one", archives[0], len(index.Manifests)))
+	}
+
+	return index.Manifests[0].Digest
 }
 
 // installation is the kustomization of the whole installation; refused is the

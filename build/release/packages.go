@@ -21,87 +21,50 @@ var shells = []string{"bash", "fish", "zsh"}
 
 // makePackages makes a deb and an rpm of each packaging/NAME/nfpm.yaml for each
 // Linux.
-func (r *release) makePackages() error {
-	descriptions, err := filepath.Glob("packaging/*/nfpm.yaml")
-	if err != nil {
-		return err
-	}
-
-	platforms, err := r.platforms()
-	if err != nil {
-		return err
-	}
-
-	completions, err := os.MkdirTemp("", "completions-")
-	if err != nil {
-		return err
-	}
-
+func (r *release) makePackages() {
+	platforms, completions := r.platforms(), get(os.MkdirTemp("", "completions-"))
 	defer os.RemoveAll(completions)
-	if err := r.complete(completions); err != nil {
-		return err
-	}
-
+	r.complete(completions)
 	for _, p := range platforms {
 		if p.os != "linux" {
 			continue
 		}
 
-		for _, description := range descriptions {
+		for _, description := range get(filepath.Glob("packaging/*/nfpm.yaml")) {
 			for _, format := range []string{"deb", "rpm"} {
-				if err := r.makePackage(description, format, p, completions); err != nil {
-					return fmt.Errorf("%s for %s: %w", description, p, err)
+				if err := attempt(func() { r.makePackage(description, format, p, completions) }); err != nil {
+					ok(fmt.Errorf("%s for %s: %w", description, p, err))
 				}
 			}
 		}
 	}
-
-	return nil
 }
 
-func (r *release) makePackage(description, format string, p platform, completions string) error {
+func (r *release) makePackage(description, format string, p platform, completions string) {
 	variables := map[string]string{
 		"VERSION": trimV(r.version), "ARCH": p.arch,
 		"PROGRAMS": filepath.Join(r.programs, p.String()), "COMPLETIONS": completions,
 	}
-	config, err := nfpm.ParseFileWithEnvMapping(description, func(name string) string { return variables[name] })
-	if err != nil {
-		return err
-	}
-
-	info, err := config.Get(format)
-	if err != nil {
-		return err
-	}
-
+	config := get(nfpm.ParseFileWithEnvMapping(description, func(name string) string { return variables[name] }))
+	info := get(config.Get(format))
 	info.MTime = r.time
 	info = nfpm.WithDefaults(info)
-	packager, err := nfpm.Get(format)
-	if err != nil {
-		return err
-	}
-
+	packager := get(nfpm.Get(format))
 	var out bytes.Buffer
-	if err := packager.Package(info, &out); err != nil {
-		return err
-	}
-
-	return r.write(packager.ConventionalFileName(info), out.Bytes(), 0o644)
+	ok(packager.Package(info, &out))
+	r.write(packager.ConventionalFileName(info), out.Bytes(), 0o644)
 }
 
 // complete runs the plugin of this machine's platform to write its completions,
 // one file for each shell.
-func (r *release) complete(dir string) error {
+func (r *release) complete(dir string) {
 	plugin := filepath.Join(r.programs, platform{runtime.GOOS, runtime.GOARCH}.String(), "kubectl-evenkeel")
 	for _, shell := range shells {
 		out, err := exec.Command(plugin, "completion", shell).Output()
 		if err != nil {
-			return fmt.Errorf("the plugin for this machine's platform is required for its completions: %w", err)
+			ok(fmt.Errorf("the plugin for this machine's platform is required for its completions: %w", err))
 		}
-		if err := os.WriteFile(filepath.Join(dir, shell), out, 0o644); err != nil {
-			return err
-		}
-	}
 
-	return nil
+		ok(os.WriteFile(filepath.Join(dir, shell), out, 0o644))
+	}
 }

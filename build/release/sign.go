@@ -53,28 +53,16 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 
 // sign writes FILE.sig for every file of the release, in the format of cosign
 // sign-blob, and the public key. The signatures are deterministic (RFC 6979).
-func (r *release) sign() error {
+func (r *release) sign() {
 	if r.key == nil {
 		fmt.Println("the release has no signatures: set COSIGN_KEY to sign it")
-		return nil
+		return
 	}
 
-	err := r.each(func(name string, digest []byte) error {
-		signature, err := r.key.Sign(nil, digest, crypto.SHA256)
-		if err != nil {
-			return err
-		}
-
-		return r.write(name+".sig", []byte(base64.StdEncoding.EncodeToString(signature)), 0o644)
+	r.each(func(name string, digest []byte) {
+		signature := get(r.key.Sign(nil, digest, crypto.SHA256))
+		r.write(name+".sig", []byte(base64.StdEncoding.EncodeToString(signature)), 0o644)
 	})
-	if err != nil {
-		return err
-	}
-
-	public, err := x509.MarshalPKIXPublicKey(r.key.Public())
-	if err != nil {
-		return err
-	}
-
-	return r.write("cosign.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o644)
+	public := get(x509.MarshalPKIXPublicKey(r.key.Public()))
+	r.write("cosign.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o644)
 }
