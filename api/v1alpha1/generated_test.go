@@ -4,8 +4,6 @@
 package v1alpha1_test
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -38,27 +37,18 @@ func TestGeneratedFilesAreWhatTheGeneratorsMakeOfTheTypes(t *testing.T) {
 		filepath.Join(root, "docs/api.md"):                      "api.md",
 		"zz_generated.deepcopy.go":                              "zz_generated.deepcopy.go",
 	} {
-		if diff := cmp.Diff(read(t, filepath.Join(dir, generated)), read(t, committed)); diff != "" {
-			t.Errorf("%s is stale: run `make generate` (- generated now, + on disk)\n%s", committed, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(read(t, filepath.Join(dir, generated)), read(t, committed)), committed, "is stale: run `make generate`")
 	}
 }
 
 // generate runs one of the tools from the root.
 func generate(t *testing.T, tool string, args ...string) {
 	t.Helper()
-	generator, err := filepath.Abs(filepath.Join(root, "bin/tools", tool))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(generator); errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("%s is missing: run `make tools`", generator)
-	}
+	generator := assert.Value(filepath.Abs(filepath.Join(root, "bin/tools", tool)))(t)
 	cmd := exec.CommandContext(t.Context(), generator, args...)
 	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", tool, err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.Must(t, err == nil, "%s (of `make tools`): %v\n%s", tool, err, out)
 }
 
 func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
@@ -92,31 +82,23 @@ func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
 		"MaxReason, of an abort": {v1alpha1.MaxReason, rollout["abort"].Properties["reason"].MaxLength},
 		"MaxFailedMessage":       {v1alpha1.MaxFailedMessage, failed["message"].MaxLength},
 	} {
-		if bound.crd == nil || *bound.crd != bound.code {
-			t.Errorf("%s differs (- code, + CRD)\n%s", name, cmp.Diff(&bound.code, bound.crd))
-		}
+		assert.NoDiff(t, cmp.Diff(&bound.code, bound.crd), name)
 	}
-	if most := rollout["revisionHistoryLimit"].Maximum; most == nil || *most != v1alpha1.MaxHistory {
-		t.Errorf("revisionHistoryLimit may be more than the MaxHistory outcomes that the status holds: %v", most)
-	}
+
+	most := rollout["revisionHistoryLimit"].Maximum
+	assert.That(t, most != nil && *most == v1alpha1.MaxHistory, "revisionHistoryLimit may be more than the status holds outcomes: %v", most)
 }
 
 // schemaOf returns the properties of a CRD's spec and status.
 func schemaOf(t *testing.T, file string) (spec, status map[string]apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
 	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict([]byte(read(t, filepath.Join(root, "config/api/crd", file))), &crd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte(read(t, filepath.Join(root, "config/api/crd", file))), &crd))
 	properties := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
 	return properties["spec"].Properties, properties["status"].Properties
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return string(assert.Value(os.ReadFile(path))(t))
 }
