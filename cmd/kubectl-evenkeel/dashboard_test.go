@@ -17,7 +17,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
@@ -225,9 +224,7 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 	}
 
 	viewer := assert.Value(cluster.ClientKubeconfig("page-viewer"))(t)
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "page-viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "evenkeel-view"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "page-viewer"}}}
-	create(t, binding)
+	create(t, bindingOf("page-viewer", "evenkeel-view"))
 	assert.NoError(t, allowed(t.Context(), "page-viewer", v1alpha1.GroupName, "nodeconfigs"))
 	p = serve(t, "--kubeconfig="+viewer)
 	p.await("/api/clusters/0/feed", func(e event) bool {

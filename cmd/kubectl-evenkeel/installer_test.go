@@ -63,7 +63,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	assert.NoError(t, err)
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantError(t, "an administrator can grant it")
 	ines := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ines"}}
-	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "evenkeel-installer"}, Subjects: ines})
+	create(t, bindingOf("ines", "evenkeel-installer"))
 	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace, metav1.NamespaceDefault} {
 		create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines", Namespace: namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "evenkeel-installer"}, Subjects: ines})
 	}

@@ -19,11 +19,7 @@ import (
 )
 
 // kubeadm FILE: has the real kubeadm upload all that it keeps in kube-system.
-func runKubeadm(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: kubeadm FILE")
-	}
-
+func runKubeadm(ts *testscript.TestScript, args []string) {
 	ts.Check(cluster.Kubeadm(context.Background(), ts.ReadFile(args[0]), "init phase upload-config all", "init phase addon all"))
 }
 
@@ -53,11 +49,7 @@ func change(ts *testscript.TestScript, name string, change func(*corev1.ConfigMa
 
 // edit NAME KEY OLD NEW: replaces a word in what a ConfigMap of kube-system
 // holds, as somebody does by hand.
-func edit(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 4 {
-		ts.Fatalf("usage: edit NAME KEY OLD NEW")
-	}
-
+func edit(ts *testscript.TestScript, args []string) {
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
 		before := cm.Data[args[1]]
 		if cm.Data[args[1]] = strings.Replace(before, args[2], strings.ReplaceAll(args[3], `\n`, "\n"), 1); cm.Data[args[1]] == before {
@@ -68,8 +60,8 @@ func edit(ts *testscript.TestScript, neg bool, args []string) {
 
 // old NAME KEY OLD NEW: the same, as an old kubeadm would have generated it:
 // with its signature.
-func old(ts *testscript.TestScript, neg bool, args []string) {
-	edit(ts, neg, args)
+func old(ts *testscript.TestScript, args []string) {
+	edit(ts, args)
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
 		cm.Annotations[kubeadm.KubeadmSignature] = kubeadm.Signature(cm)
 	})
@@ -77,11 +69,7 @@ func old(ts *testscript.TestScript, neg bool, args []string) {
 
 // supply NAME KEY FILE: puts a user's own into a ConfigMap of kube-system,
 // without a signature.
-func supply(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: supply NAME KEY FILE")
-	}
-
+func supply(ts *testscript.TestScript, args []string) {
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
 		kubeadm.Unsign(cm)
 		cm.Data[args[1]] = ts.ReadFile(args[2])
@@ -89,11 +77,7 @@ func supply(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // credentials: puts into the ConfigMap of kube-proxy what nobody should see.
-func credentials(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: credentials")
-	}
-
+func credentials(ts *testscript.TestScript, _ []string) {
 	change(ts, "kube-proxy", func(cm *corev1.ConfigMap) {
 		cm.Data["kubeconfig.conf"] += "\n- name: mallory\n  user: {token: TOPSECRET}\n"
 		cm.BinaryData = map[string][]byte{"extra": {0, 1}}
@@ -101,11 +85,7 @@ func credentials(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // reader: gives the user "nobody" the rights to plan, and no more.
-func reader(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: reader")
-	}
-
+func reader(ts *testscript.TestScript, _ []string) {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "reader"}
 	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},
@@ -116,10 +96,5 @@ func reader(ts *testscript.TestScript, neg bool, args []string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "nobody"}},
 	}
-	ts.Check(admin.Create(context.Background(), role))
-	ts.Check(admin.Create(context.Background(), binding))
-	ts.Defer(func() {
-		ts.Check(admin.Delete(context.Background(), role))
-		ts.Check(admin.Delete(context.Background(), binding))
-	})
+	grant(ts, role, binding)
 }

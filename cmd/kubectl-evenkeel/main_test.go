@@ -119,30 +119,42 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
-			"kubeadm":     runKubeadm,
-			"edit":        edit,
-			"old":         old,
-			"supply":      supply,
-			"reader":      reader,
-			"credentials": credentials,
-			"status":      status,
-			"as":          as,
-			"may":         may,
-			"generation":  generation,
-			"bare":        bare,
-			"own":         own,
-			"expect":      expect,
-			"stopped":     stopped,
 			"wrong":       wrong,
-			"huge":        huge,
-			"down":        func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
-			"up": func(ts *testscript.TestScript, _ bool, _ []string) {
+			"kubeadm":     takes("FILE", runKubeadm),
+			"edit":        takes("NAME KEY OLD NEW", edit),
+			"old":         takes("NAME KEY OLD NEW", old),
+			"supply":      takes("NAME KEY FILE", supply),
+			"reader":      takes("", reader),
+			"credentials": takes("", credentials),
+			"status":      takes("NAME FILE", status),
+			"as":          takes("USER", as),
+			"may":         takes("USER", may),
+			"generation":  takes("N NODE", generation),
+			"bare":        takes("", bare),
+			"own":         takes("", own),
+			"expect":      takes("NAME PATH VALUE", expect),
+			"stopped":     takes("NAME", stopped),
+			"huge":        takes("FILE", huge),
+			"down":        takes("", func(ts *testscript.TestScript, _ []string) { ts.Check(cluster.StopAPIServer()) }),
+			"up": takes("", func(ts *testscript.TestScript, _ []string) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				ts.Check(cluster.StartAPIServer(ctx))
-			},
+			}),
 		},
 	})
+}
+
+// takes makes a command of scripts of a function, with a check of its
+// arguments.
+func takes(usage string, f func(*testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != len(strings.Fields(usage)) {
+			ts.Fatalf("this command takes: %s", usage)
+		}
+
+		f(ts, args)
+	}
 }
 
 // addFiles copies the files that several scripts use; a script may have a file
@@ -208,11 +220,7 @@ var uidOf = regexp.MustCompile(`of\(([-a-z0-9]+)\)`)
 // status NAME FILE: writes the status of a rollout, as the controller would; it
 // answers the newest spec unless the file has an observedGeneration. of(NAME)
 // in it is the UID of a ConfigMap.
-func status(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: status NAME FILE")
-	}
-
+func status(ts *testscript.TestScript, args []string) {
 	text := uidOf.ReplaceAllStringFunc(ts.ReadFile(args[1]), func(of string) string {
 		cm := &corev1.ConfigMap{}
 		ts.Check(admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: uidOf.FindStringSubmatch(of)[1]}, cm))
@@ -234,11 +242,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // as USER: goes on as a user without any rights.
-func as(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: as USER")
-	}
-
+func as(ts *testscript.TestScript, args []string) {
 	path, err := cluster.ClientKubeconfig(args[0])
 	ts.Check(err)
 	ts.Setenv("KUBECONFIG", path)
@@ -246,28 +250,31 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 
 // may USER: goes on as a user who may look at everything of evenkeel, and write
 // nothing.
-func may(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: may USER")
-	}
-
-	name := metav1.ObjectMeta{Name: args[0]}
-	role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"", v1alpha1.GroupName}, Resources: []string{"nodes", "configmaps", "nodeconfigs", "nodeconfigrollouts"}, Verbs: []string{"get", "list", "watch"}},
-	}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: name,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: args[0]},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: args[0]}},
-	}
-	ts.Check(admin.Create(context.Background(), role))
-	ts.Check(admin.Create(context.Background(), binding))
-	ts.Defer(func() {
-		ts.Check(admin.Delete(context.Background(), role))
-		ts.Check(admin.Delete(context.Background(), binding))
-	})
-	as(ts, neg, args)
+func may(ts *testscript.TestScript, args []string) {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: args[0]}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"", v1alpha1.GroupName}, Resources: []string{"nodes", "configmaps", "nodeconfigs", "nodeconfigrollouts"},
+		Verbs: []string{"get", "list", "watch"},
+	}}}
+	grant(ts, role, bindingOf(args[0], args[0]))
+	as(ts, args)
 	ts.Check(allowed(context.Background(), args[0], v1alpha1.GroupName, "nodeconfigrollouts"))
+}
+
+// bindingOf gives a user a role in the whole cluster.
+func bindingOf(user, role string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+}
+
+// grant creates roles and their bindings until the script ends.
+func grant(ts *testscript.TestScript, objects ...client.Object) {
+	for _, o := range objects {
+		ts.Check(admin.Create(context.Background(), o))
+		ts.Defer(func() { ts.Check(admin.Delete(context.Background(), o)) })
+	}
 }
 
 // allowed waits until a user may list a resource: the API server knows a right
@@ -285,11 +292,7 @@ func allowed(ctx context.Context, user, group, resource string) error {
 
 // generation N NODE: how often the spec of a node's NodeConfig was written, and
 // its creation.
-func generation(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: generation N NODE")
-	}
-
+func generation(ts *testscript.TestScript, args []string) {
 	nc := &v1alpha1.NodeConfig{}
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[1]}, nc))
 	if fmt.Sprint(nc.Generation) != args[0] {
@@ -300,7 +303,7 @@ func generation(ts *testscript.TestScript, neg bool, args []string) {
 // own: lets a script change what is installed, which is repaired after it.
 // $CONFIG is where the manifests are, and $NOBODY the kubeconfig of a user
 // without any rights.
-func own(ts *testscript.TestScript, _ bool, _ []string) {
+func own(ts *testscript.TestScript, _ []string) {
 	nobody, err := cluster.ClientKubeconfig("nobody")
 	ts.Check(err)
 	manifests, err := filepath.Abs("../../config")
@@ -312,7 +315,7 @@ func own(ts *testscript.TestScript, _ bool, _ []string) {
 
 // bare: goes on with a cluster that has nothing of evenkeel. Scripts share it:
 // they must not write to it.
-func bare(ts *testscript.TestScript, _ bool, _ []string) {
+func bare(ts *testscript.TestScript, _ []string) {
 	if nothing == nil {
 		c, err := localcluster.Borrow(context.Background(), localcluster.Options{Manifests: localcluster.NoManifests}) // it has deadlines of its own
 		ts.Check(err)
@@ -324,11 +327,7 @@ func bare(ts *testscript.TestScript, _ bool, _ []string) {
 
 // stopped NAME: adds the ConfigMap of a stopped revision of a rollout's
 // template.
-func stopped(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: stopped NAME")
-	}
-
+func stopped(ts *testscript.TestScript, args []string) {
 	r := &v1alpha1.NodeConfigRollout{}
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))
 	content, err := fleet.ContentOf(r.Spec.Template, nil)
@@ -345,11 +344,7 @@ func stopped(ts *testscript.TestScript, neg bool, args []string) {
 
 // expect NAME PATH VALUE: checks a field of a rollout, by a JSON path as
 // kubectl takes it. "" means that the rollout lacks the field.
-func expect(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: expect NAME PATH VALUE")
-	}
-
+func expect(ts *testscript.TestScript, args []string) {
 	r := &unstructured.Unstructured{}
 	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))

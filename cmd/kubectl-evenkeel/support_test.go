@@ -250,8 +250,7 @@ func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 
 	watcher := assert.Value(cluster.ClientKubeconfig("watcher-of-nodes"))(t)
 	create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "watcher-of-nodes"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
-	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "watcher-of-nodes"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "watcher-of-nodes"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "watcher-of-nodes"}}})
+	create(t, bindingOf("watcher-of-nodes", "watcher-of-nodes"))
 	assert.NoError(t, allowed(t.Context(), "watcher-of-nodes", "", "nodes"))
 	piped := evenkeel(t, watcher, "support-bundle", "-o", "-")
 	if files, _ = untar(t, []byte(piped.Out)); piped.Code != 0 || !strings.Contains(files["nodes/1.json"], `"dead-1"`) {
