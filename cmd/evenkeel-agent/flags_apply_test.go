@@ -225,18 +225,3 @@ func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
 		t.Errorf("without the agent: %q, %v", checked.Warnings, err)
 	}
 }
-
-func TestFlagsTakesTheFlagsOfOneWayOnly(t *testing.T) {
-	for _, args := range [][]string{{"--apply", "--", "/usr/bin/kubelet"}, {"--apply", "--newer-kubelet=x"}, {"--apply", "--init-config-dir=x"}} {
-		_, err := runs(t, append([]string{"flags"}, args...)...)
-		wantUsage(t, err, "flags --apply takes only --unit, --timeout, --allow-pod-loss and --bin-dir: the kubelet is that of the unit")
-	}
-
-	for _, flag := range []string{"--unit=x", "--timeout=1s", "--allow-pod-loss", "--bin-dir=/x"} {
-		_, err := runs(t, "flags", flag, "--", "/usr/bin/kubelet")
-		wantUsage(t, err, "--unit, --timeout, --allow-pod-loss and --bin-dir are for flags --apply")
-	}
-
-	_, err := runs(t, "flags", "--apply", "--timeout=0s")
-	wantUsage(t, err, "--timeout must be greater than 0, not 0s")
-}

@@ -77,16 +77,6 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 	}
 }
 
-func TestFlagsNeedsTheCommandLineOfAKubelet(t *testing.T) {
-	for _, args := range [][]string{{}, {"--"}, {"kubelet"}, {"kubelet", "--", "/usr/bin/kubelet"}} {
-		_, err := runs(t, append([]string{"flags"}, args...)...)
-		wantUsage(t, err, "flags takes only -- and the kubelet's command line")
-	}
-
-	_, err := runs(t, "flags", "/usr/bin/kubelet", "--max-pods=250")
-	wantUsage(t, err, "unknown flag: --max-pods; see evenkeel-agent flags --help")
-}
-
 func TestAValueWithANewlineStaysInTheComment(t *testing.T) {
 	var out strings.Builder
 	comment(&out, "Flags:", []string{"--a=b\nmaxPods: 1"})

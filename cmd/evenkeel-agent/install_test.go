@@ -15,28 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-func TestInstallAndUninstallRefuseWrongUsageBeforeTheyLookAtTheNode(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"install", "kubelet"}, `install takes no arguments, got "kubelet" (flags of the agent go after --)`},
-		{[]string{"install", "kubelet", "--", "--listen="}, `install takes no arguments, got "kubelet" (flags of the agent go after --)`},
-		{[]string{"install", "--timeout=0s"}, "--timeout must be greater than 0, not 0s"},
-		{[]string{"install", "--", "--no-such-flag"}, "flags of the agent: unknown flag: --no-such-flag"},
-		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is not a flag`},
-		{[]string{"install", "--", "--lock-file=/run/lock/x"}, "flags of the agent: install does not support --lock-file and --bootstrap, which are for nodes with a self-hosted kubelet"},
-		{[]string{"install", "--", "--dynamic-config-dir=relative"}, `--dynamic-config-dir must be an absolute path, not "relative"`},
-		{[]string{"install", "--", "--protected-fields=+nothing.such"}, "--protected-fields: "},
-		{[]string{"install", "--force"}, "unknown flag: --force; see evenkeel-agent install --help"},
-		{[]string{"uninstall", "kubelet"}, "evenkeel-agent uninstall takes no arguments"},
-		{[]string{"uninstall", "--timeout=-1s"}, "--timeout must be greater than 0, not -1s"},
-	} {
-		_, err := runs(t, c.args...)
-		wantUsage(t, err, c.want)
-	}
-}
-
 func TestTheAgentRemembersUnlessItIsToldWhere(t *testing.T) {
 	for _, c := range []struct{ flags, want string }{
 		{"", "--dynamic-config-dir=/var/lib/evenkeel"},
