@@ -6,6 +6,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,6 +64,80 @@ func TestVerbosityMasksCredentialsInConfigMaps(t *testing.T) {
 	for _, secret := range []string{"swordfish", "dfish-2"} {
 		if i := strings.Index(got.Err, secret); i >= 0 {
 			t.Errorf("the credential is shown: %s", got.Err[max(0, i-300):i+50])
+		}
+	}
+}
+
+// A configuration is one value: what applies a manifest after a push gives
+// exactly the manifest's configuration, or conflicts.
+func TestAnApplyAfterAPushGivesExactlyWhatTheManifestHas(t *testing.T) {
+	const forced = "apply --server-side --force-conflicts"
+	tools := map[string]string{
+		"Flux":                          forced + " --field-manager=kustomize-controller",
+		"Argo CD":                       "apply --field-manager=argocd-controller",
+		"Argo CD with server-side":      forced + " --field-manager=argocd-controller",
+		"kubectl":                       "apply",
+		"kubectl with server-side":      "apply --server-side",
+		"kubectl with server-side, all": forced,
+		"another applier":               "apply --server-side --field-manager=ci",
+	}
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		assert.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	const git = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","evictionHard":{"memory.available":"500Mi"},"kind":"KubeletConfiguration","maxPods":101}`
+	manifest := write("git.yaml", `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":"taken"},"spec":{`+
+		`"nodeSelector":{"matchLabels":{"team":"git"}},"strategy":{"steps":[{"nodes":"100%"}]},"template":{"kubelet":`+git+`}}}`)
+	pushed := write("b.yaml", fakeapi.Header+"maxPods: 50\npodPidsLimit: 100\nevictionHard: {nodefs.available: 5%}\nshutdownGracePeriod: null\n")
+	apply := func(args string) error {
+		cmd := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", append(strings.Fields(args), "--kubeconfig="+cluster.AdminKubeconfig(), "-f", manifest)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+
+		return nil
+	}
+	push := func(t *testing.T, args ...string) {
+		t.Helper()
+		got := evenkeel(t, cluster.AdminKubeconfig(), append([]string{"push", "taken", "-f", pushed, "--yes"}, args...)...)
+		assert.Must(t, got.Code == 0, "exit %d: %s%s", got.Code, got.Out, got.Err)
+	}
+	selected := []string{"-l", "pool=pushed,team=b", "--steps=1,pause,100%"}
+	for history, before := range map[string]func(t *testing.T, args string){
+		"the push created it":        func(t *testing.T, _ string) { push(t, selected...) },
+		"the push created a drop-in": func(t *testing.T, _ string) { push(t, append(selected, "--drop-in")...) },
+		"the push changed it":        func(t *testing.T, args string) { assert.NoError(t, apply(args)); push(t) },
+		"the push changed everything": func(t *testing.T, args string) {
+			assert.NoError(t, apply(args))
+			push(t, append(selected, "--drop-in")...)
+		},
+		"the push changed what kubectl created": func(t *testing.T, _ string) {
+			assert.NoError(t, apply("create --save-config=false"))
+			push(t, selected...)
+		},
+	} {
+		for tool, args := range tools {
+			t.Run(tool+"/"+history, func(t *testing.T) {
+				r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "taken"}}
+				t.Cleanup(func() { assert.NoError(t, admin.Delete(context.Background(), r)) })
+				before(t, args)
+				err := apply(args)
+				if err != nil && strings.HasPrefix(args, "apply --server-side") && !strings.HasPrefix(args, forced) {
+					assert.ErrorHas(t, err, ".spec.template")
+					assert.ErrorHas(t, err, `"kubectl-evenkeel`)
+					err = apply(strings.Replace(args, "apply --server-side", forced, 1))
+				}
+
+				assert.NoError(t, err)
+				assert.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(r), r))
+				s := r.Spec
+				assert.That(t, s.Template.Kubelet != nil && s.Template.KubeletDropIn == nil && string(s.Template.Kubelet.Raw) == git, "the template is %+v", s.Template)
+				assert.Equal(t, fmt.Sprint(s.NodeSelector.MatchLabels), "map[team:git]")
+				assert.That(t, len(s.Strategy.Steps) == 1, "the steps are %+v", s.Strategy.Steps)
+			})
 		}
 	}
 }

@@ -4,17 +4,26 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -87,4 +96,199 @@ func wantTable(t *testing.T, args, header, row string) {
 
 	assert.Equal(t, strings.Join(strings.Fields(lines[0]), " "), header, "kubectl", args)
 	assert.Equal(t, strings.Join(got, " "), row, "kubectl", args)
+}
+
+func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
+	givenRollout(t, "shown", "")
+	writeStatus(t, "shown", v1alpha1.NodeConfigRolloutStatus{
+		Phase: v1alpha1.RolloutAwaitingApproval, Message: "waits for an approval", Step: 2,
+		UpdateRevision: fullRolloutStatus().UpdateRevision, Nodes: v1alpha1.RolloutCounts{Selected: 5000, Updated: 812, Failed: 3},
+	})
+	wantTable(t, "get ncr shown", "NAME REVISION STATUS STEP NODES UPDATED FAILED AGE", "shown 4 AwaitingApproval 2 5000 812 3 (age)")
+	wantTable(t, "get nodeconfigrollouts.evenkeel.dev shown -o wide", "NAME REVISION STATUS STEP NODES UPDATED FAILED AGE MESSAGE",
+		"shown 4 AwaitingApproval 2 5000 812 3 (age) waits for an approval")
+}
+
+func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	patch := assert.Value(json.Marshal(map[string]any{"status": status}))(t)
+	o := assert.Value(rolloutsAsAdmin(t).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status"))(t)
+	got := &v1alpha1.NodeConfigRollout{}
+	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got))
+
+	return got
+}
+
+// fullRolloutStatus has every field set, and every list and text as long as it
+// may be.
+func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
+	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
+	long := func(n int) string { return strings.Repeat("ä", n) }
+	revision := &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: "evenkeel-system", Name: "shown-0123456789", UID: "6d1e", SHA256: strings.Repeat("0a", 32),
+	}}
+	s := v1alpha1.NodeConfigRolloutStatus{
+		ObservedGeneration: 7, Phase: v1alpha1.RolloutHalted, Message: long(v1alpha1.MaxRolloutMessage),
+		CurrentRevision: revision, UpdateRevision: revision, Attempt: 2, StartTime: &at, Step: 30, StepTime: &at,
+		ProgressTime: &at,
+		Nodes: v1alpha1.RolloutCounts{
+			Selected: 1, Pending: 2, Assigned: 3, Trial: 4, Soaking: 5, Updated: 6, Failed: 7, Skipped: 8, Stale: 9, Conflicted: 10,
+			Manual: 11, Unavailable: 12, RollingBack: 13,
+		},
+		Halt: &v1alpha1.RolloutHalt{
+			Attempt: 2, Reason: "TooManyFailures", Message: long(v1alpha1.MaxRolloutMessage), Time: at, Rollback: true,
+		},
+	}
+	for i := range v1alpha1.MaxFailedNodes {
+		s.FailedNodes = append(s.FailedNodes, v1alpha1.FailedNode{
+			Name: "node-" + string(rune('a'+i)), Reason: v1alpha1.ReasonCrashLooped, Message: long(v1alpha1.MaxFailedMessage),
+		})
+	}
+
+	for range v1alpha1.MaxHistory {
+		s.History = append(s.History, v1alpha1.RolloutOutcome{
+			Revision: 3, ConfigMap: "shown-1", Outcome: v1alpha1.OutcomeRolledBack, Reason: v1alpha1.HaltTooManyFailures, Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
+			Updated: 1, Failed: 2,
+		})
+	}
+
+	for _, c := range []string{
+		v1alpha1.ConditionProgressing, v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionHalted, v1alpha1.ConditionComplete,
+	} {
+		s.Conditions = append(s.Conditions, metav1.Condition{
+			Type: c, Status: metav1.ConditionTrue, Reason: "Halted", Message: "said", ObservedGeneration: 7, LastTransitionTime: at,
+		})
+	}
+
+	return s
+}
+
+func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
+	before := givenRollout(t, "full", "")
+	want := fullRolloutStatus()
+	written := writeStatus(t, "full", want)
+	assert.NoDiff(t, cmp.Diff(want, written.Status), "status")
+
+	// Whoever writes the status changes nothing else.
+	o, err := rolloutsAsAdmin(t).Get(t.Context(), "full", metav1.GetOptions{})
+	assert.NoError(t, err)
+	o.SetLabels(map[string]string{"by": "status"})
+	o.Object["spec"].(map[string]any)["paused"] = true
+	o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	assert.NoError(t, err)
+	if diff := cmp.Diff(before.Object["spec"], o.Object["spec"]); diff != "" || o.GetGeneration() != 1 || len(o.GetLabels()) != 0 {
+		t.Errorf("writing the status changed more, to generation %d and labels %v\n%s", o.GetGeneration(), o.GetLabels(), diff)
+	}
+
+	// Whoever writes the spec leaves the status as it is.
+	status := o.DeepCopy().Object["status"]
+	o.Object["spec"].(map[string]any)["paused"] = true
+	o.Object["status"] = map[string]any{"phase": "Complete"}
+	o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
+	assert.NoError(t, err)
+	if diff := cmp.Diff(status, o.Object["status"]); diff != "" || o.GetGeneration() != 2 {
+		t.Errorf("writing the spec, to generation %d, changed the status\n%s", o.GetGeneration(), diff)
+	}
+}
+
+func TestARolloutStatusBeyondItsBoundsIsRejected(t *testing.T) {
+	givenRollout(t, "bounds", "")
+	for name, test := range map[string]struct{ status, want string }{
+		"failed nodes":         {`{"failedNodes":[` + strings.Repeat(`{"name":"a"},`, 10) + `{"name":"b"}]}`, `status.failedNodes: Too many: 11`},
+		"a failed node, twice": {`{"failedNodes":[{"name":"a"},{"name":"a"}]}`, `status.failedNodes[1]: Duplicate value`},
+		"history":              {`{"history":[` + strings.Repeat(`{"revision":1,"outcome":"Halted"},`, 50) + `{"revision":1,"outcome":"Halted"}]}`, `status.history: Too many: 51`},
+		"message":              {`{"message":"` + strings.Repeat("a", 4097) + `"}`, `status.message: Too long`},
+		"revision":             {`{"updateRevision":{"number":1}}`, `status.updateRevision.configMapRef: Required value`},
+	} {
+		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "bounds", types.MergePatchType, []byte(`{"status":`+test.status+`}`), metav1.PatchOptions{}, "status")
+		t.Run(name, func(t *testing.T) { wantRefused(t, err, 422, test.want) })
+	}
+}
+
+func TestTheExamplesAreValid(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join(root, "config/examples/*.yaml"))
+	assert.Must(t, err == nil && len(examples) == 3, "got examples %q, error %v, want 3", examples, err)
+	for _, file := range examples {
+		out := mustKubectl(t, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-o", "yaml", "-f", file)
+		var applied v1alpha1.NodeConfigRollout
+		assert.NoError(t, yaml.Unmarshal([]byte(out), &applied))
+		template := applied.Spec.Template
+		key, raw := payload.KeyKubelet, template.Kubelet
+		if raw == nil {
+			key, raw = payload.KeyKubeletDropin, template.KubeletDropIn
+		}
+
+		assert.OK(t, assert.Err(payload.Decode(key, raw.Raw)), file)
+		// The server stores exactly the content of the file: no field is
+		// misspelt or has another meaning.
+		data := assert.Value(os.ReadFile(file))(t)
+		var written v1alpha1.NodeConfigRollout
+		assert.OK(t, yaml.UnmarshalStrict(data, &written), file)
+		if diff := cmp.Diff(written.Spec.Strategy.Steps, applied.Spec.Strategy.Steps); diff != "" {
+			t.Errorf("%s: steps (- file, + server)\n%s", file, diff)
+		}
+	}
+}
+
+// yamlBlocks returns the YAML blocks of a page.
+func yamlBlocks(t *testing.T, page string) []*unstructured.Unstructured {
+	t.Helper()
+	text := assert.Value(os.ReadFile(filepath.Join(root, page)))(t)
+	var all []*unstructured.Unstructured
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		o := &unstructured.Unstructured{}
+		assert.NoError(t, yaml.Unmarshal([]byte(block), &o.Object), block)
+		all = append(all, o)
+	}
+
+	return all
+}
+
+// The ServiceAccount has the rights that the page grants, and no others.
+func TestAGitOpsControllerMayApplyEveryBlockOfItsPage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "applied.yaml")
+	write := func(o *unstructured.Unstructured) {
+		t.Helper()
+		assert.NoError(t, os.WriteFile(file, assert.Value(yaml.Marshal(o.Object))(t), 0o600))
+	}
+	flux := []string{"apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller", "--validate=strict",
+		"--as=system:serviceaccount:flux-system:kubelets", "-f", file}
+	givenRollout(t, "fluxed", "")
+	var applied []string
+	for _, block := range yamlBlocks(t, "docs/gitops.md") {
+		if block.GetKind() != "" {
+			write(block)
+			mustKubectl(t, "apply", "-f", file)
+			t.Cleanup(func() {
+				assert.OK(t, assert.Err(kubectl(context.Background(), "delete", block.GetKind(), block.GetName())))
+			})
+			continue
+		}
+
+		o := rollout("fluxed", "strategy: {steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}")
+		spec := block.Object["spec"].(map[string]any)
+		for name, value := range spec {
+			assert.NoError(t, unstructured.SetNestedField(o.Object, value, "spec", name))
+			applied = append(applied, name)
+		}
+
+		write(o)
+		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+			_, err := kubectl(ctx, flux...) // a role counts after a short delay
+			if err != nil && strings.Contains(err.Error(), "(Forbidden)") && strings.Contains(err.Error(), "cannot ") {
+				return false, nil
+			}
+
+			return true, err
+		})
+		assert.Must(t, err == nil, "%v is refused: %v", spec, err)
+		got := assert.Value(rolloutsAsAdmin(t).Get(t.Context(), "fluxed", metav1.GetOptions{}))(t)
+		for name, value := range spec {
+			assert.Equal(t, fmt.Sprint(got.Object["spec"].(map[string]any)[name]), fmt.Sprint(value), name)
+		}
+	}
+
+	slices.Sort(applied)
+	assert.Equal(t, strings.Join(applied, " "), "abort approval frozen frozenReason paused pausedReason pin retry")
 }

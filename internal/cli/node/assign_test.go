@@ -11,11 +11,27 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestAnErrorAfterWhichTheWriteMayHaveTakenEffectSaysWhatToDo(t *testing.T) {
@@ -32,5 +48,172 @@ func TestAnErrorAfterWhichTheWriteMayHaveTakenEffectSaysWhatToDo(t *testing.T) {
 	} {
 		got := maybeWritten(tt.err)
 		assert.That(t, (got != nil && strings.Contains(got.Error(), words)) == tt.want && errors.Is(got, tt.err), "%v becomes %v", tt.err, got)
+	}
+}
+
+func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		then  func(*fakeapi.API, *v1alpha1.NodeConfig) // what happens after the assignment was written
+		code  int
+		words []string
+	}{
+		{"another assignment", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
+			api.Write(nc)
+		}, command.ExitError, []string{"error: node a was assigned another configuration in the meantime; for details: kubectl evenkeel node a"}},
+		{"the NodeConfig is deleted", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
+			assert.OK(t, api.Delete(t.Context(), nc))
+		}, command.ExitError, []string{"error: NodeConfig a was deleted: the node keeps its configuration"}},
+		{"the node refuses", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
+			nc.Status.ObservedGeneration = nc.Generation
+			fakeapi.Failing(&nc.Status, v1alpha1.ReasonNeedsDrain, "it contradicts cpu_manager_state")
+			api.Report(nc)
+		}, command.ExitHalted, []string{
+			"error: node a refused the configuration (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
+			"refused until the node is cordoned and drained: kubectl drain a\n", "the assignment stays until you assign another configuration, or --local",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
+			synctest.Test(t, func(t *testing.T) {
+				api := newAPI(t)
+				api.AddNode("a", "pool", "z1")
+				nc := api.AddNodeConfig("a", nil, nil)
+				r := api.Begin("assign", "a", "-f", file, "--yes")
+				time.Sleep(query.ObserveTimeout) // no controller answers the preflight
+				synctest.Wait()
+				if api.Read(nc); nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.ConfigMapRef == nil {
+					t.Fatalf("the assignment was not written: %s%s", r.Out, r.Err)
+				}
+
+				tt.then(api, nc)
+				(<-r.Ended).Want(t, tt.code, []string{"node a is assigned ConfigMap evenkeel-system/kubelet."}, tt.words...)
+			})
+		})
+	}
+}
+
+func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
+	file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
+	for want, prepare := range map[string]func(*fakeapi.API){
+		"evenkeel-controller has not renewed its lease for 60m, by the clock of this machine: is it running? kubectl -n evenkeel-system get pods\n": func(api *fakeapi.API) {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+			renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
+			lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("pod-1_42"), RenewTime: &renewed, LeaseDurationSeconds: new(int32(15))}
+			fakeapi.Add(api, lease)
+		},
+		"you may not create NodeConfigPreflights (the ClusterRole evenkeel-preflight grants it)\n": func(api *fakeapi.API) { api.Forbid("create", "NodeConfigPreflight") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api := newAPI(t)
+			prepare(api)
+			api.AddNode("a", "pool", "z1")
+			api.AddNodeConfig("a", nil, nil)
+			got := api.Run("assign", "a", "-f", file, "--dry-run")
+			got.Want(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"}, "note: it is not known whether node a would accept this: "+want)
+			assert.That(t, !strings.Contains(got.Out, "Preflight:"), "an answer although nobody was asked:\n%s", got.Out)
+			all := &v1alpha1.NodeConfigPreflightList{}
+			if err := api.List(t.Context(), all); err != nil || len(all.Items) != 0 {
+				t.Errorf("%d preflights were created, which nobody answers: %v", len(all.Items), err)
+			}
+		})
+	}
+}
+
+func TestAssignJudgesTheFieldsOfItsFile(t *testing.T) {
+	api := newAPI(t)
+	api.AddNode("a", "pool", "")
+	api.AddNodeConfig("a", nil, nil)
+	api.Run("assign", "a", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: many\nsystemReserved: {cpu: 1}\n"), "--yes").WantError(t,
+		": maxPods must be a whole number from -2147483648 to 2147483647, not \"many\"; systemReserved.cpu must be text, in quotes, not 1; nothing was")
+	api.Run("assign", "a", "-f", fakeapi.File(t, fakeapi.Header+"authentication: {anonymous: {enabled: true}}\n"), "--drop-in", "--dry-run").Want(t, command.ExitComplete, nil,
+		"note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n")
+}
+
+func TestAStartProbeNeedsATrial(t *testing.T) {
+	for _, o := range []assignOptions{
+		{startProbe: agentImage, local: true, until: untilProven, agentTimeout: time.Minute},
+		{startProbe: agentImage, file: "f", until: untilAssigned, agentTimeout: time.Minute},
+	} {
+		err := o.check(false)
+		assert.Must(t, err != nil, "%+v is accepted", o)
+		assert.Equal(t, err.Error(), "--start-probe needs a configuration that runs on trial: it cannot be used with --local or --wait-for=assigned")
+	}
+}
+
+func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
+	scheme := runtime.NewScheme()
+	assert.NoError(t, v1alpha1.AddToScheme(scheme))
+	assert.NoError(t, corev1.AddToScheme(scheme))
+	source := &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{UID: "new"}}
+	broken := apierrors.NewInternalError(errors.New("no"))
+	for what, c := range map[string]struct {
+		active  types.UID
+		get     error
+		created error
+		deleted error
+		phase   corev1.PodPhase // of the pod
+		pods    int             // that are created
+		want    string
+		note    string
+	}{
+		"no NodeConfig":     {active: "new", get: broken, want: "interrupted"},
+		"another source":    {active: "old"},
+		"an interrupt":      {active: "new", pods: 1, want: "interrupted"},
+		"an outage":         {active: "new", pods: 1, deleted: broken, want: "interrupted", note: "the pod of the start probe ends by itself"},
+		"a refused pod":     {active: "new", pods: 1, phase: corev1.PodFailed, want: "no result of the start probe on node w"},
+		"it is not allowed": {active: "new", pods: 1, created: apierrors.NewForbidden(schema.GroupResource{}, "p", nil), want: "no result"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "w", Generation: 2}}
+			nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: 2, Active: &v1alpha1.ConfigRevision{UID: c.active}, Trial: &v1alpha1.Trial{HealthySeconds: 1}}
+			created, deleted := 0, 0
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(nc).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+					if _, is := o.(*v1alpha1.NodeConfig); is && c.get != nil {
+						return c.get
+					}
+
+					return api.Get(ctx, key, o, options...)
+				},
+				Create: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
+					created++
+					o.(*corev1.Pod).Status = corev1.PodStatus{Phase: c.phase, Reason: "OutOfcpu"}
+					if c.created != nil {
+						return c.created
+					}
+
+					return api.Create(ctx, o, options...)
+				},
+				Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+					deleted++
+					if c.deleted != nil {
+						return c.deleted
+					}
+
+					return api.Delete(ctx, o, options...)
+				},
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
+			}).Build()
+			most := time.Minute
+			if c.want == "interrupted" {
+				most = time.Second / 2
+			}
+
+			ctx, cancel := context.WithTimeout(t.Context(), most)
+			defer cancel()
+			streams, _, _, notes := genericiooptions.NewTestIOStreams()
+			a := &app{&command.Env{IOStreams: streams}}
+			err := a.probe(ctx, api, assignOptions{node: "w", startProbe: "pause"}, nc, source)
+			assert.That(t, (err == nil) == (c.want == "") && strings.Contains(fmt.Sprint(err), c.want), "error %v, want in it %q", err, c.want)
+			if exit := (*command.Exit)(nil); strings.HasPrefix(c.want, "no result") {
+				assert.That(t, errors.As(err, &exit) && exit.Code == command.ExitTimeout, "the exit code of %v", err)
+			}
+
+			assert.That(t, (notes.Len() > 0) == (c.note != "") && strings.Contains(notes.String(), c.note), "notes: %s", notes)
+			assert.Equal(t, created, c.pods, "pods that were created")
+			assert.Equal(t, deleted, c.pods, "pods that were deleted")
+		})
 	}
 }

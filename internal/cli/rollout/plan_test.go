@@ -6,18 +6,22 @@ package rollout
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 const planned = `apiVersion: evenkeel.dev/v1alpha1
@@ -102,4 +106,263 @@ func TestAnInterruptedPlanIsAnError(t *testing.T) {
 	r := assert.Value(ParseManifest([]byte(planned)))(t)
 	f := assert.Value(makeUp(r, 5, 1))(t)
 	assert.Is(t, assert.Err(newPlanReport(stop, f, rollout.Model{})), context.Canceled, "interrupted")
+}
+
+func newAPI(t *testing.T) *fakeapi.API {
+	t.Helper()
+	return fakeapi.New(t, Command, PushCommand, PreflightCommand)
+}
+
+const inPool = `apiVersion: evenkeel.dev/v1alpha1
+kind: NodeConfigRollout
+metadata: {name: planned}
+spec:
+  nodeSelector: {matchLabels: {pool: planned}}
+  template:
+    kubelet: {apiVersion: evenkeel.dev/v1alpha1, kind: KubeletConfiguration, resources: {maxPods: 120}, trial: {configTrialDuration: 2m}}
+  strategy:
+    maxUnavailable: 20%
+    topologyKey: topology.kubernetes.io/zone
+    maxDomainsInFlight: 1
+    steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
+`
+
+func TestPlanOfSimulatedNodes(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, inPool)
+	api.Run("rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2").WantOutput(t,
+		"Rollout planned, revision 1 (new): 20 nodes selected, 0 updated, 20 to come, 0 excluded\n",
+		"BATCH STEP AFTER NODES ZONES WHICH\n",
+		"1 1 node 0s 1 zone-",
+		"2 100% 2m5s 4 zone-",
+		"3 100% 4m10s 4 zone-",
+		"4 100% 6m15s ",
+		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
+		"It waits for approval once (kubectl evenkeel rollout approve planned), which is not included.\n")
+	var v PlanReport
+	assert.NoError(t, json.Unmarshal([]byte(api.Run("rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").Out), &v))
+	seen := map[string]bool{}
+	for _, b := range v.Batches {
+		assert.That(t, len(b.Zones) == 1 && len(b.Nodes) <= 4, "a batch of %d nodes in %v", len(b.Nodes), b.Zones)
+		for _, n := range b.Nodes {
+			seen[n] = true
+		}
+	}
+
+	if len(seen) != 20 || v.End != v1alpha1.RolloutComplete || v.Approvals != 1 || v.TrialSeconds != 120 || v.Nodes.Pending != 20 || v.Simulation != nil {
+		t.Errorf("%d nodes in batches, plan %+v", len(seen), v)
+	}
+}
+
+func TestPlanShortensAListOfManyBatches(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, strings.Replace(inPool, "maxUnavailable: 20%", "maxUnavailable: 1", 1))
+	got := api.Run("rollout", "plan", "-f", file, "--nodes", "40")
+	got.WantOutput(t, "\n19 100% ", "... 20 more batches; -o json has all\n", "40 100% ")
+	n := strings.Count(got.Out, "zone-1:1")
+	assert.That(t, n == 20, "%d batches are shown, want 20:\n%s", n, got.Out)
+	api.Run("rollout", "plan", "-f", fakeapi.File(t, strings.Replace(inPool, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").WantOutput(t,
+		"No node is assigned the revision: Progressing: ", "maxUnavailable is 0")
+	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(inPool)
+	api.Run("rollout", "plan", "-f", fakeapi.File(t, slow), "--nodes", "40").WantOutput(t, "The rollout is not complete within 30d; increase strategy.maxUnavailable to make it faster.\n")
+}
+
+func TestPlanSimulatesFailures(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, inPool+"  failurePolicy: {maxFailures: 2%}\n")
+	args := []string{"rollout", "plan", "-f", file, "--nodes", "500", "--zones", "3", "--simulate", "--fail-rate", "20%", "--seed", "7"}
+	var v PlanReport
+	assert.NoError(t, json.Unmarshal([]byte(api.Run(append(args, "-o", "json")...).Out), &v))
+	s := v.Simulation
+	if s == nil || s.Phase != v1alpha1.RolloutHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
+		t.Fatalf("simulated: %+v", s)
+	}
+
+	got := api.Run(args...)
+	got.WantOutput(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
+		"nodes over time: ─ updated . unavailable x failed\n", "Result Halted, after ", "Updated ", "Reached ", ": the blast radius\n",
+		"Stopped after "+describe.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed at the end ")
+	again := api.Run(args...)
+	assert.That(t, again.Out == got.Out, "the same seed gives something else: %s", again.Out)
+	assert.That(t, !strings.Contains(got.Out, "\x1b"), "colors are written to what is no terminal")
+	assert.That(t, api.Run(append(args, "--seed", "8")...).Out != got.Out, "another seed gives the same")
+	named := strings.Replace(inPool, "kubelet: {apiVersion", "configMapRef: {namespace: x, name: y}\n    # {", 1)
+	api.Run("rollout", "plan", "-f", fakeapi.File(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").WantOutput(t, "A trial takes 10m.\n")
+	api.Run("rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").WantOutput(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
+	api.Run("rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").WantOutput(t, "Result Halted", "Reached 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
+	api.Run("rollout", "plan", "-f", file, "--nodes", "50", "--simulate").WantOutput(t, "Result Complete", "Reached 50 of 50 (100.0%)\n", "Failed at the end 0 of 50 (0.0%)\n")
+}
+
+func TestPlanIncludesDrains(t *testing.T) {
+	api := newAPI(t)
+	drains := "  strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: WhenBlocked}\n"
+	always := strings.Replace(drains, "WhenBlocked", "Always", 1)
+	manifest := "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeConfigRollout\nmetadata: {name: drained}\nspec:\n  allNodes: true\n" +
+		"  template: {kubelet: {apiVersion: evenkeel.dev/v1alpha1, kind: KubeletConfiguration}}\n"
+	plan := func(strategy string, args ...string) fakeapi.Result {
+		t.Helper()
+		return api.Run(append([]string{"rollout", "plan", "-f", fakeapi.File(t, manifest+strategy), "--nodes", "4", "--simulate"}, args...)...)
+	}
+	plan(always).WantOutput(t, "If every node is healthy, it ends after about 24m10s: Complete.", "Nodes are drained; a drain is assumed to take 2m (--drain-duration).\n")
+	plan(strings.Replace(always, "Always", "Always, drainOptions: {timeoutSeconds: 60}", 1)).WantOutput(t, "Complete.", "a drain is assumed to take 30s")
+	plan(always, "--drain-duration", "5m").WantOutput(t, "it ends after about 30m10s: Complete.", "a drain is assumed to take 5m")
+	plan(drains, "--blocked-rate", "100%").WantOutput(t, "Result Complete", "Updated 4 of 4 (100.0%)\n")
+	plan(drains, "--blocked-rate", "100%", "--stuck-drain-rate", "100%").WantOutput(t, "100% are blocked by their pods, 100% have drains that never end (seed 1)",
+		"Result Stuck", "2 draining, 2 blocked", "Updated 0 of 4 (0.0%)\n")
+	plan(always, "--drain-duration", "-1m").WantError(t, "--drain-duration -1m0s is negative")
+	var v PlanReport
+	assert.NoError(t, json.Unmarshal([]byte(plan(always, "-o", "json").Out), &v))
+	assert.That(t, v.DrainSeconds == 120 && v.Simulation != nil && v.Simulation.Updated == 4,
+		"the plan is %+v, simulated %+v", v, v.Simulation)
+}
+
+func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
+	api := newAPI(t)
+	first, second := api.AddRevision("stored", 1, "maxPods: 110\n"), api.AddRevision("stored", 2, "maxPods: 120\n")
+	now := func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = fakeapi.Runs(second), fakeapi.Proven(second)
+	}
+	for _, name := range []string{"stored-a", "stored-b", "stored-c", "stored-d", "stored-e", "stored-f"} {
+		node := api.AddNode(name, "stored", "z1")
+		switch name {
+		case "stored-a":
+			api.AddNodeConfig(name, fakeapi.ByRollout("stored", 2, second, first), now)
+		case "stored-b":
+			api.AddNodeConfig(name, fakeapi.ByPerson(first), nil)
+		case "stored-c":
+			api.AddNodeConfig(name, nil, nil)
+			node.Labels["taken"] = "yes"
+			api.Write(node)
+		case "stored-d": // it has no agent
+		default:
+			api.AddNodeConfig(name, nil, nil)
+		}
+	}
+
+	// The nodes are older than the rollout: they do not join it.
+	api.AddRollout("stored", "stored", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(second.Namespace, second.Name)
+		all := intstr.FromString("100%")
+		r.Spec.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}}
+		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(first)}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(second)}
+		r.Status.Attempt = 1
+	})
+	api.AddRollout("first-come", "stored", fakeapi.Pods(5), func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Priority = 9
+		r.Spec.NodeSelector.MatchLabels["taken"] = "yes"
+	})
+	api.Run("rollout", "plan", "stored").WantOutput(t,
+		"Rollout stored, revision 2: 6 nodes selected, 1 updated, 2 to come, 3 excluded\n",
+		"1 100% 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
+		"Excluded:\n", "1 Manual (stored-b): a person set its configuration", "1 Conflicted (stored-c): rollout first-come has the node\n", "1 Stale (stored-d): no NodeConfig")
+
+	file := fakeapi.File(t, strings.ReplaceAll(inPool, "planned", "stored"))
+	api.Run("rollout", "plan", "-f", file, "--trial-duration", "1h").WantOutput(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 updated, 3 to come, 3 excluded\n", "A trial takes 2m.\n")
+	api.Run("rollout", "plan", "-f", fakeapi.File(t, strings.ReplaceAll(inPool, "planned", "stored")+"  paused: true\n")).WantOutput(t, "No node is assigned the revision: Paused: spec.paused")
+
+	fresh := strings.NewReplacer("name: planned", "name: fresh", "planned", "stored").Replace(inPool)
+	api.Run("rollout", "plan", "-f", fakeapi.File(t, fresh)).WantOutput(t, "Rollout fresh, revision 1 (new): 6 nodes selected", " Conflicted (stored-")
+}
+
+func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
+	api := newAPI(t)
+	target := api.AddRevision("lost", 2, "maxPods: 120\n")
+	for _, name := range []string{"lost-a", "lost-b"} {
+		api.AddNode(name, "lost", "z1")
+	}
+
+	api.AddNodeConfig("lost-a", fakeapi.ByRollout("lost", 2, target, nil), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = fakeapi.Runs(target), fakeapi.Proven(target)
+	})
+	api.AddNodeConfig("lost-b", nil, nil)
+	api.AddRollout("lost", "lost", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(target.Namespace, "nowhere")
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(target)}
+		r.Status.Attempt = 1
+	})
+	got := api.Run("rollout", "plan", "lost")
+	for _, want := range []string{"Rollout lost, revision 2: 2 nodes selected, 1 updated, 1 to come, 0 excluded", "No node is assigned the revision: Invalid: spec.template.configMapRef: ConfigMap "} {
+		assert.That(t, strings.Contains(got.Out, want), "the plan lacks %q:\n%s", want, got.Out)
+	}
+	if want := "rollout lost is invalid: spec.template.configMapRef: ConfigMap "; got.Code != 1 || !strings.Contains(got.Err, want) {
+		t.Errorf("exit code %d, want 1 and %q: %s", got.Code, want, got.Err)
+	}
+}
+
+func TestPlanOfAnOldConfigurationHasTheNextNumber(t *testing.T) {
+	api := newAPI(t)
+	first, second := api.AddRevision("returning", 1, "maxPods: 110\n"), api.AddRevision("returning", 2, "maxPods: 120\n")
+	api.AddRollout("returning", "returning", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(first.Namespace, first.Name)
+		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(second)}
+		r.Status.UpdateRevision = r.Status.CurrentRevision
+	})
+	api.Run("rollout", "plan", "returning").WantOutput(t, "Rollout returning, revision 3: 0 nodes selected", "No node is assigned the revision: NoNodes: ")
+}
+
+func TestPlanErrors(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, inPool)
+	edit := func(old, new string) string { return fakeapi.File(t, strings.Replace(inPool, old, new, 1)) }
+	for _, tt := range []struct {
+		args string
+		want []string
+	}{
+		{"x -f " + file, []string{"specify either the name of a rollout, or -f"}},
+		{"-f " + fakeapi.File(t, ""), []string{"kubelet.yaml: empty"}},
+		{"-f " + fakeapi.File(t, "- a"), []string{"not a NodeConfigRollout"}},
+		{"-f " + fakeapi.File(t, "kind: Pod\napiVersion: v1"), []string{"but v1 Pod"}},
+		{"-f " + edit("spec:", "spec:\n  nonsense: 1"), []string{"unknown field", "nonsense"}},
+		{"-f " + edit("name: planned", "labels: {}"), []string{"metadata.name is missing"}},
+		{"-f " + edit("nodeSelector: {matchLabels: {pool: planned}}", "priority: 1"), []string{"rollout planned is invalid: spec.nodeSelector is empty"}},
+		{"-f " + edit("20%", "200%"), []string{"spec.strategy.maxUnavailable", "200%"}},
+		{"-f " + edit("20%", "200%") + " --nodes 5", []string{"spec.strategy.maxUnavailable", "200%"}},
+		{"-f " + edit("resources: {maxPods: 120}", "nonsense: {}") + " --nodes 5", []string{"rollout planned is invalid: spec.template.kubelet", "nonsense"}},
+		{"-f " + edit("kubelet: {apiVersion", "configMapRef: {namespace: evenkeel-system, name: nowhere}\n    #"), []string{"rollout planned is invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist"}},
+		{"-f " + edit("steps: [{nodes: 1}", "steps: [{nodes: 3}, {nodes: 10%}") + " --nodes 20", []string{"kubelet.yaml: spec.strategy.steps: the step of 10% (2 of 20 nodes) follows the step of 3 nodes, but has fewer nodes: "}},
+		{"planned --nodes 5", []string{"--nodes needs -f"}},
+		{"-f " + file + " --nodes 0", []string{"--nodes 0: use 1 to 100000"}},
+		{"-f " + file + " --zones 3", []string{"--zones needs --nodes"}},
+		{"-f " + file + " --nodes 2 --zones 3", []string{"--zones 3"}},
+		{"-f " + file + " --simulate --fail-rate 5", []string{`--fail-rate "5": use a percentage`}},
+		{"-f " + file + " --simulate --silent-rate 101%", []string{`--silent-rate "101%"`}},
+		{"-f " + file + " --simulate --fail-rate 60% --silent-rate 60%", []string{"is 120%"}},
+		{"-f " + file + " --trial-duration -1m", []string{"is negative"}},
+		{"-f " + file + " -o wide", []string{"json"}},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			api.Run(append([]string{"rollout", "plan"}, strings.Fields(tt.args)...)...).WantError(t, tt.want...)
+		})
+	}
+
+	for kind, want := range map[string]string{"NodeConfigRollout": "list rollouts", "ConfigMap": "revisions of rollout", "Node": "list nodes"} {
+		api.Forbid("list", kind)
+		api.Run("rollout", "plan", "-f", file).WantError(t, want, "forbidden")
+	}
+}
+
+func TestPlanOfAManifestAcceptsStepsThatAreStored(t *testing.T) {
+	api := newAPI(t)
+	for _, name := range []string{"shrunk-a", "shrunk-b"} {
+		api.AddNode(name, "shrunk", "")
+		api.AddNodeConfig(name, nil, nil)
+	}
+
+	manifest := strings.NewReplacer("planned", "shrunk", "steps: [{nodes: 1}", "steps: [{nodes: 2}, {nodes: 10%}").Replace(inPool)
+	file := fakeapi.File(t, manifest)
+	api.Run("rollout", "plan", "-f", file).WantError(t, "spec.strategy.steps: the step of 10% (1 of 2 nodes) follows the step of 2 nodes")
+	r := assert.Value(ParseManifest([]byte(manifest)))(t)
+	fakeapi.Add(api, r)
+	api.Run("rollout", "plan", "-f", file).WantOutput(t, "Rollout shrunk, revision 1 (new): 2 nodes selected")
+}
+
+func TestPlanUsesTheDurationInSpecTrial(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, strings.NewReplacer(", trial: {configTrialDuration: 2m}", "", "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:").Replace(inPool))
+	api.Run("rollout", "plan", "-f", file, "--nodes", "20").WantOutput(t, "A trial takes 7m.\n")
+	both := fakeapi.File(t, strings.Replace(inPool, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
+	got := api.Run("rollout", "plan", "-f", both, "--nodes", "20")
+	want := "rollout planned is invalid: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"
+	assert.That(t, got.Code == 1 && strings.Contains(got.Err, want), "exit %d: %s, want %q", got.Code, got.Err, want)
 }

@@ -10,10 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestParseSteps(t *testing.T) {
@@ -92,5 +99,134 @@ func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
 		err = checkGrowth(steps, tt.members)
 		assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
 			"%s of %d nodes: %v, want %q", tt.steps, tt.members, err, tt.want)
+	}
+}
+
+// stoppedRevision adds the ConfigMap of a revision of a rollout's template,
+// with the annotation of a stop.
+func stoppedRevision(t *testing.T, api *fakeapi.API, r *v1alpha1.NodeConfigRollout, number int64, reason string) v1alpha1.ConfigMapReference {
+	t.Helper()
+	content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
+	cm := fakeapi.Add(api, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(r.Name, content.SHA256),
+			Labels:      map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: fmt.Sprint(number)},
+			Annotations: map[string]string{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: "1"}},
+		Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
+	})
+
+	return fakeapi.RefTo(cm)
+}
+
+func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
+	api := newAPI(t)
+	r := api.AddRollout("repush", "repush", fakeapi.Pods(90), nil)
+	stoppedRevision(t, api, r, 3, "TooManyFailures")
+	r.Spec.Template.Kubelet = fakeapi.Pods(91)
+	api.Write(r)
+	file := fakeapi.File(t, fakeapi.Header+"maxPods: 90\n")
+	const warning = "warning: this configuration failed before: revision 3 was stopped (TooManyFailures)\n"
+	api.Run("push", "repush", "-f", file, "--dry-run").Want(t, command.ExitComplete, []string{"dry run: nothing was written\n"}, warning)
+	api.Run("push", "repush", "-f", file, "--yes").Want(t, command.ExitHalted, nil, warning,
+		"error: rollout repush was not changed: push another configuration, or use --force if the cause of the failure is repaired\n")
+	now := &v1alpha1.NodeConfigRollout{}
+	if err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now); err != nil || now.Generation != r.Generation {
+		t.Errorf("generation %d, want %d: %v", now.Generation, r.Generation, err)
+	}
+
+	got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run")
+	assert.That(t, got.Code == 0 && !strings.Contains(got.Err, "stopped"), "another configuration: exit %d: %s", got.Code, got.Err)
+	api.Run("push", "repush", "-f", file, "--yes", "--force").Want(t, command.ExitComplete, []string{"rollout repush updated"}, warning)
+}
+
+func TestPushOfSettingsOfAStoppedRolloutOnlyWarns(t *testing.T) {
+	api := newAPI(t)
+	r := api.AddRollout("rehalt", "rehalt", fakeapi.Pods(90), nil)
+	ref := stoppedRevision(t, api, r, 2, "Aborted")
+	r.Status.ObservedGeneration = r.Generation
+	r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: ref}
+	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltAborted}
+	api.Report(r)
+	api.Run("push", "rehalt", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--max-failures", "3", "--yes").Want(t, command.ExitComplete,
+		[]string{"rollout rehalt updated"}, "warning: the rollout stays halted at revision 2 (Aborted): push a fixed configuration\n")
+}
+
+func TestPushSaysWhatItReplacesBeforeItsEnd(t *testing.T) {
+	api := newAPI(t)
+	r := api.AddRollout("busy", "busy", fakeapi.Pods(90), nil)
+	push := []string{"push", "busy", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 91\n"), "--dry-run"}
+	api.Run(push...).Want(t, command.ExitComplete, nil, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is replaced\n")
+	ref := stoppedRevision(t, api, r, 1, "")
+	r.Status.ObservedGeneration, r.Status.UpdateRevision = r.Generation, &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: ref}
+	for phase, want := range map[v1alpha1.RolloutPhase][]string{
+		v1alpha1.RolloutProgressing: {"note: revision 1 is replaced before its end (Progressing, 1 of 0 nodes updated)\n"}, v1alpha1.RolloutComplete: nil,
+	} {
+		r.Status.Phase, r.Status.Nodes.Updated = phase, 1
+		api.Report(r)
+		api.Run(push...).Want(t, command.ExitComplete, nil, want...)
+	}
+}
+
+func TestPushRefusesValuesOfWrongTypes(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, fakeapi.Header+"maxPods: many\nsystemReserved: {cpu: 1}\n")
+	const want = ": maxPods must be a whole number from -2147483648 to 2147483647, not \"many\"; systemReserved.cpu must be text, in quotes, not 1; nothing was"
+	api.Run("push", "wrongly", "-f", file, "--all-nodes", "--yes").WantError(t, want)
+	api.Run("preflight", "-f", file, "--all-nodes").WantError(t, want)
+	err := api.Get(t.Context(), client.ObjectKey{Name: "wrongly"}, &v1alpha1.NodeConfigRollout{})
+	assert.That(t, client.IgnoreNotFound(err) == nil && err != nil, "the rollout was created: %v", err)
+}
+
+func TestPushNamesProtectedFields(t *testing.T) {
+	file := fakeapi.File(t, fakeapi.Header+"authentication: {anonymous: {enabled: true}}\n")
+	newAPI(t).Run("push", "guards", "--selector", "pool=guards", "-f", file, "--drop-in", "--dry-run").Want(t, command.ExitComplete, nil,
+		"note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n")
+}
+
+func TestPushRefusesALaterStepWithFewerNodes(t *testing.T) {
+	api := newAPI(t)
+	for _, name := range []string{"shrinks-a", "shrinks-b", "shrinks-c"} {
+		api.AddNode(name, "shrinks", "")
+		api.AddNodeConfig(name, nil, nil)
+	}
+
+	push := func(steps string, more ...string) fakeapi.Result {
+		return api.Run(append([]string{"push", "shrinks", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--selector", "pool=shrinks", "--steps", steps}, more...)...)
+	}
+	push("1,50,10%", "--yes").WantError(t, "--steps: the step of 10% (1 of 3 nodes) follows the step of 50 nodes, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more; nothing was changed")
+	push("50%,10%,100%", "--yes").WantError(t, "spec.strategy.steps must not go down, but go 50%, 10%, 100%")
+	push("1,2,10%,100%", "--dry-run").WantError(t, "the step of 10% (1 of 3 nodes) follows the step of 2 nodes")
+	push("1,10%,100%", "--yes").Want(t, command.ExitComplete, []string{"rollout shrinks created"})
+
+	// Stored steps stay valid, in a push without --steps too.
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "shrinks"}}
+	api.Read(r)
+	r.Spec.Strategy.Steps[0].Nodes.IntVal = 3
+	api.Write(r)
+	api.Run("push", "shrinks", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 91\n"), "--yes").Want(t, command.ExitComplete, []string{"rollout shrinks updated"})
+}
+
+func TestPushSaysThatAnAutoscalerPredictsTheRoom(t *testing.T) {
+	api := newAPI(t)
+	for i, provider := range []string{"aws:///zone/i-1", "aws:///zone/i-2", "kind://docker/kind/worker", "k3s://worker", ""} {
+		name := "scaled-" + string(rune('a'+i))
+		node := api.AddNode(name, "scaled", "")
+		if node.Spec.ProviderID = provider; i == 0 {
+			node.Labels["karpenter.sh/nodepool"] = "general"
+		}
+
+		assert.NoError(t, api.Update(t.Context(), node))
+		api.AddNodeConfig(name, nil, nil)
+	}
+
+	push := func(fields string, more ...string) fakeapi.Result {
+		return api.Run(append([]string{"push", "scaled", "-f", fakeapi.File(t, fakeapi.Header+fields), "--drop-in", "--selector", "pool=scaled"}, more...)...)
+	}
+	push("maxPods: 90\nevictionHard: {memory.available: 1Gi, nodefs.available: 5%}\n", "--dry-run").Want(t, command.ExitComplete, nil,
+		"note: the room for pods changes (evictionHard, maxPods) on 1 node (label karpenter.sh/nodepool), 1 node (provider ID aws://): "+
+			"Karpenter predicts the room of new nodes from spec.kubelet of their NodeClass, and replaces nodes when that changes; see docs/autoscalers.md\n")
+	push("maxPods: 90\n", "--yes")
+	for _, fields := range []string{"maxPods: 90\nregistryBurst: 20\n", "maxPods: 90\ncontainerLogMaxFiles: 7\n", "maxPods: 90\nenforceNodeAllocatable: [none]\n"} {
+		r := push(fields, "--dry-run")
+		assert.That(t, !strings.Contains(r.Err, "autoscalers.md"), "the room does not change: %s", r.Err)
 	}
 }

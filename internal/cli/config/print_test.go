@@ -6,6 +6,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,9 +14,20 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/survey"
 	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
+
+func TestASurveyEscapesWhatNodesSay(t *testing.T) {
+	const evil = "\x1b[2J\u202e"
+	answers := []survey.Answer{
+		{Node: survey.Node{Name: "a" + evil, Kubelet: "v1.37.2" + evil, Pool: evil}, Failed: survey.Finding{ID: "refused", Wrong: "it refused" + evil, Detail: evil}},
+	}
+	var out strings.Builder
+	assert.NoError(t, printSurvey(&out, survey.NewReport(answers, time.Now()), true))
+	assert.That(t, strings.Contains(out.String(), "it refused") && !strings.ContainsAny(out.String(), evil[:1]+"\u202e"), "it prints %q", out.String())
+}
 
 func TestBinaryKeysAreAddedRemovedOrChanged(t *testing.T) {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
