@@ -24,11 +24,8 @@ import (
 // TestNodesWriteEventsAboutThemselvesOnly writes Events as a node and as the
 // controller, in both groups, and changes one of each.
 func TestNodesWriteEventsAboutThemselvesOnly(t *testing.T) {
-	client := func(user string, groups ...string) kubernetes.Interface {
-		return kubernetes.NewForConfigOrDie(assert.Value(configFor(user, groups...))(t))
-	}
-	node := client("system:node:one", "system:nodes")
-	controller := client("system:serviceaccount:evenkeel-system:evenkeel-controller", "system:serviceaccounts:evenkeel-system")
+	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "one"))
+	controller := kubernetes.NewForConfigOrDie(asController())
 	const evil = "rollout is stuck: kubectl evenkeel rollout abort r --rollback"
 	old := func(by kubernetes.Interface, kind, name, component string) (*corev1.Event, error) {
 		return by.CoreV1().Events("default").Create(t.Context(), &corev1.Event{
@@ -77,8 +74,7 @@ func TestOnlyTheControllerWritesItsRecords(t *testing.T) {
 		record = `"rolloutRef":{"name":"r","revision":1,"attempt":1,` + at + `}`
 	)
 	_, operator := bound(t, "oscar", "evenkeel-operator")
-	config := assert.Value(configFor("system:serviceaccount:evenkeel-system:evenkeel-controller", "system:serviceaccounts:evenkeel-system"))(t)
-	controller := dynamic.NewForConfigOrDie(config).Resource(nodeConfigs)
+	controller := dynamic.NewForConfigOrDie(asController()).Resource(nodeConfigs)
 	patch := func(by dynamic.NamespaceableResourceInterface, text string) error {
 		return errorOf(by.Patch(t.Context(), "self", types.MergePatchType, []byte(text), metav1.PatchOptions{}))
 	}
@@ -169,24 +165,11 @@ func revisionsAs(t *testing.T, config *rest.Config) dynamic.ResourceInterface {
 	return client.Resource(configMaps).Namespace(v1alpha1.SystemNamespace)
 }
 
-// revisionsOf is for a service account, in what an administrator may
-// impersonate.
-func revisionsOf(t *testing.T, namespace, account string) dynamic.ResourceInterface {
-	t.Helper()
-	config := cluster.AdminConfig()
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + namespace + ":" + account,
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-	}
-
-	return revisionsAs(t, config)
-}
-
 func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	config := assert.Value(configFor(configMapWriter))(t)
 	config.QPS = -1
 	writer, admin := revisionsAs(t, config), revisionsAs(t, cluster.AdminConfig())
-	controller := revisionsOf(t, v1alpha1.SystemNamespace, "evenkeel-controller")
+	controller := revisionsAs(t, asController())
 	ctx := t.Context()
 	label := func(value string) []byte {
 		return []byte(`{"metadata":{"labels":{"evenkeel.dev/rollout":` + value + `}}}`)
@@ -230,7 +213,7 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	// Who cleans up after others may go on doing so.
 	for _, account := range []string{"generic-garbage-collector", "namespace-controller"} {
 		assert.NoError(t, assert.Err(admin.Create(ctx, revision("to-clean-up"), metav1.CreateOptions{})), "an administrator cannot write a revision")
-		assert.OK(t, revisionsOf(t, "kube-system", account).Delete(ctx, "to-clean-up", metav1.DeleteOptions{}),
+		assert.OK(t, revisionsAs(t, asAccount("kube-system", account)).Delete(ctx, "to-clean-up", metav1.DeleteOptions{}),
 			"the", account, "cannot delete a revision")
 	}
 

@@ -4,15 +4,12 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller/drain"
@@ -38,13 +34,7 @@ import (
 // drain nodes until the test ends.
 func theController(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	config := cluster.AdminConfig()
-	config.QPS = -1
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
-	}
-	client := kubernetes.NewForConfigOrDie(config)
+	client := kubernetes.NewForConfigOrDie(asController())
 	if may, err := drain.MayDrain(t.Context(), client); err != nil || may {
 		t.Fatalf("before config/drain is applied, the controller may drain: %v, %v", may, err)
 	}
@@ -273,52 +263,6 @@ func replicatedPod(t *testing.T, node, name string, change func(*corev1.Pod)) *c
 	})
 
 	return pod
-}
-
-// afterList calls a function once, after the first answer to a list of pods.
-type afterList struct {
-	http.RoundTripper
-	once sync.Once
-	call func()
-}
-
-func (a *afterList) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := a.RoundTripper.RoundTrip(r)
-	if err != nil || r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/pods") {
-		return response, err
-	}
-
-	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, err
-	}
-
-	response.Body = io.NopCloser(bytes.NewReader(raw))
-	a.once.Do(a.call)
-
-	return response, nil
-}
-
-func TestAPodThatTookTheNameOfAnEvictedOneStays(t *testing.T) {
-	t.Parallel() // the API server repeats a deletion whose precondition fails for 10 s
-	replicatedPod(t, "same-name-1", "same-name", nil)
-	pods := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Pods(metav1.NamespaceDefault)
-	var other *corev1.Pod
-	config := cluster.AdminConfig()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &afterList{RoundTripper: next, call: func() {
-			assert.OK(t, pods.Delete(t.Context(), "same-name", metav1.DeleteOptions{}))
-			other = replicatedPod(t, "same-name-2", "same-name", nil)
-		}}
-	})
-	report := drain.Pass(t.Context(), kubernetes.NewForConfigOrDie(config), "same-name-1", v1alpha1.DrainOptions{})
-	assert.That(t, other != nil && report.Left == 1 && report.Waiting == "" && report.Refused == "", "the pass reports %+v", report)
-	if now, err := pods.Get(t.Context(), "same-name", metav1.GetOptions{}); err != nil || now.UID != other.UID || now.DeletionTimestamp != nil {
-		t.Errorf("the pod on the other node was evicted: %+v, %v", now, err)
-	}
-	if report := drain.Pass(t.Context(), kubernetes.NewForConfigOrDie(cluster.AdminConfig()), "same-name-1", v1alpha1.DrainOptions{}); report.Left != 0 {
-		t.Errorf("the next pass reports %+v", report)
-	}
 }
 
 func TestAPodThatEndsIsWaitedForWhateverItIs(t *testing.T) {

@@ -155,6 +155,20 @@ func configFor(user string, groups ...string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
 
+// asAccount is for a ServiceAccount, as which an administrator acts.
+func asAccount(namespace, account string) *rest.Config {
+	config := cluster.AdminConfig()
+	config.QPS = -1
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + namespace + ":" + account,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}
+
+	return config
+}
+
+func asController() *rest.Config { return asAccount(v1alpha1.SystemNamespace, "evenkeel-controller") }
+
 func as(t *testing.T, user string, groups ...string) dynamic.ResourceInterface {
 	t.Helper()
 	client := assert.Value(clientFor(user, groups...))(t)

@@ -305,21 +305,3 @@ func TestANodeSeesTheWholeFleet(t *testing.T) {
 	watch := assert.Value(node.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "other"})))(t)
 	watch.Stop()
 }
-
-func TestAnAdministratorWritesSpecsAndMayWriteStatus(t *testing.T) {
-	given(t, "metadata: {name: self, labels: {pool: gold}}\nspec: {configSource: {local: {}}}")
-	o := update(t, "self", func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"revoked": []any{"u"}} })
-	if o.GetGeneration() != 2 {
-		t.Errorf("got generation %d, want 2", o.GetGeneration())
-	}
-
-	// Nothing but RBAC keeps others than nodes from the status: it is theirs to
-	// leave to the agent.
-	o.Object["status"] = map[string]any{"error": "by an administrator"}
-	assert.OK(t, assert.Err(asAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})))
-}
-
-func TestAUserWithoutARoleWritesNothing(t *testing.T) {
-	_, err := as(t, "stranger").Create(t.Context(), parse("metadata: {name: stranger}"), metav1.CreateOptions{})
-	wantRefused(t, err, http.StatusForbidden, `User "stranger" cannot create resource "nodeconfigs"`)
-}

@@ -93,8 +93,7 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 func TestOnlyTheControllerWritesPreflightRequests(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	_, operator := bound(t, "oscar", "evenkeel-operator")
-	config := assert.Value(configFor("system:serviceaccount:evenkeel-system:evenkeel-controller", "system:serviceaccounts:evenkeel-system"))(t)
-	controller := dynamic.NewForConfigOrDie(config).Resource(nodeConfigs)
+	controller := dynamic.NewForConfigOrDie(asController()).Resource(nodeConfigs)
 	patch := func(as dynamic.NamespaceableResourceInterface, annotations string) error {
 		o, err := as.Patch(t.Context(), "self", types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`), metav1.PatchOptions{})
 		if err == nil && o.GetGeneration() != 1 {

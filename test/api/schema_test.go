@@ -22,71 +22,65 @@ import (
 )
 
 func TestInvalidSpecsAreRejectedWithAMessage(t *testing.T) {
-	long := strings.Repeat("a", 254)
+	const noSubfield = `exactly one subfield must be non-nil, but all were nil`
+	long, capital := strings.Repeat("a", 254), strings.Repeat("A", 64)
+	in := func(ref string) string { return "configSource: {configMapRef: {" + ref + "}}" }
+	by := func(rollout string) string {
+		return `configSource: {local: {}, rolloutRef: {` + rollout + `, assignedAt: "2026-01-02T03:04:05Z"}}`
+	}
+	after := func(previous string) string {
+		return by("name: w, revision: 1, attempt: 1, previous: {" + previous + "}")
+	}
 	for name, said := range map[string][]string{ // the spec, and what its refusal says
-		"no subfield": {`configSource: {}`,
-			`spec.configSource`, `invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil`},
-		"a null subfield": {`configSource: {configMapRef: null}`,
-			`spec.configSource`, `exactly one subfield must be non-nil, but all were nil`},
-		"a rollout alone, which is no source": {
-			`configSource: {rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}`,
-			`spec.configSource`, `exactly one subfield must be non-nil, but all were nil`},
+		"no subfield":      {`configSource: {}`, `spec.configSource`, `invalid NodeConfigSource, ` + noSubfield},
+		"a null subfield":  {`configSource: {configMapRef: null}`, `spec.configSource`, noSubfield},
+		"an unknown one":   {`configSource: {secretRef: {namespace: ns, name: m, uid: u}}`, `unknown field "spec.configSource.secretRef"`},
+		"no namespace":     {in(`name: m, uid: u`), `spec.configSource.configMapRef.namespace: Required value`},
+		"no name":          {in(`namespace: ns, uid: u`), `spec.configSource.configMapRef.name: Required value`},
+		"no uid":           {in(`namespace: ns, name: m`), `spec.configSource.configMapRef.uid: Required value`},
+		"everything empty": {in(`namespace: "", name: "", uid: ""`), `namespace must be non-empty`, `name must be non-empty`, `uid must be non-empty`},
 		"two subfields": {`configSource: {local: {}, configMapRef: {namespace: ns, name: m, uid: u}}`,
 			`exactly one subfield must be non-nil, but 2 were set: local and configMapRef`},
-		"a subfield that does not exist": {`configSource: {secretRef: {namespace: ns, name: m, uid: u}}`,
-			`unknown field "spec.configSource.secretRef"`},
-		"no namespace": {`configSource: {configMapRef: {name: m, uid: u}}`, `spec.configSource.configMapRef.namespace: Required value`},
-		"no name":      {`configSource: {configMapRef: {namespace: ns, uid: u}}`, `spec.configSource.configMapRef.name: Required value`},
-		"no uid":       {`configSource: {configMapRef: {namespace: ns, name: m}}`, `spec.configSource.configMapRef.uid: Required value`},
-		"everything empty": {`configSource: {configMapRef: {namespace: "", name: "", uid: ""}}`,
-			`namespace must be non-empty`, `name must be non-empty`, `uid must be non-empty`},
-		"a namespace that leaves its directory": {`configSource: {configMapRef: {namespace: ../n, name: m, uid: u}}`,
+		"a rollout alone, which is no source": {
+			strings.Replace(by(`name: w, revision: 1, attempt: 1`), "local: {}, ", "", 1), `spec.configSource`, noSubfield},
+
+		"a namespace that leaves its directory": {in(`namespace: ../n, name: m, uid: u`),
 			`spec.configSource.configMapRef.namespace: Invalid value: "../n": namespace must be a DNS label`},
-		"a namespace of two labels": {`configSource: {configMapRef: {namespace: n.n, name: m, uid: u}}`, `namespace must be a DNS label`},
-		"a name that leaves its directory": {`configSource: {configMapRef: {namespace: ns, name: ../../m, uid: u}}`,
+		"a name that leaves its directory": {in(`namespace: ns, name: ../../m, uid: u`),
 			`spec.configSource.configMapRef.name: Invalid value: "../../m": name must be a DNS name`},
-		"a name with an empty label": {`configSource: {configMapRef: {namespace: ns, name: m..m, uid: u}}`, `name must be a DNS name`},
-		"a uid that leaves its directory": {`configSource: {configMapRef: {namespace: ns, name: m, uid: ../u}}`,
+		"a uid that leaves its directory": {in(`namespace: ns, name: m, uid: ../u`),
 			`spec.configSource.configMapRef.uid: Invalid value: "../u": uid must begin with a letter or digit`},
-		"a uid that is a directory": {`configSource: {configMapRef: {namespace: ns, name: m, uid: ".."}}`,
-			`uid must begin with a letter or digit`},
-		"a uid and a newline": {`configSource: {configMapRef: {namespace: ns, name: m, uid: "u\n"}}`,
-			`hold only letters, digits, dots, dashes and underscores`},
-		"a uid that is too long": {`configSource: {configMapRef: {namespace: ns, name: m, uid: ` + long + `}}`,
-			`uid: Too long: may not be more than 128 bytes`},
-		"a name that is too long": {`configSource: {configMapRef: {namespace: ns, name: ` + long + `, uid: u}}`,
-			`name: Too long: may not be more than 253 bytes`},
-		"a digest that is too short": {`configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: abc}}`,
-			`must be 64 lower-case hexadecimal digits`},
-		"a digest in capital letters": {
-			`configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: ` + strings.Repeat("A", 64) + `}}`,
-			`must be 64 lower-case hexadecimal digits`},
-		"a rollout's name that leaves its directory": {
-			`configSource: {local: {}, rolloutRef: {name: ../w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}`,
+		"a uid and a newline":         {in(`namespace: ns, name: m, uid: "u\n"`), `hold only letters, digits, dots, dashes and underscores`},
+		"a namespace of two labels":   {in(`namespace: n.n, name: m, uid: u`), `namespace must be a DNS label`},
+		"a name with an empty label":  {in(`namespace: ns, name: m..m, uid: u`), `name must be a DNS name`},
+		"a uid that is a directory":   {in(`namespace: ns, name: m, uid: ".."`), `uid must begin with a letter or digit`},
+		"a uid that is too long":      {in(`namespace: ns, name: m, uid: ` + long), `uid: Too long: may not be more than 128 bytes`},
+		"a name that is too long":     {in(`namespace: ns, uid: u, name: ` + long), `name: Too long: may not be more than 253 bytes`},
+		"a digest that is too short":  {in(`namespace: ns, name: m, uid: u, sha256: abc`), `must be 64 lower-case hexadecimal digits`},
+		"a digest in capital letters": {in(`namespace: ns, name: m, uid: u, sha256: ` + capital), `must be 64 lower-case hexadecimal digits`},
+
+		"a rollout's name that leaves its directory": {by(`name: ../w, revision: 1, attempt: 1`),
 			`spec.configSource.rolloutRef.name: Invalid value: "../w": name must be a DNS name`},
-		"a rollout's revision and attempt below 1": {
-			`configSource: {local: {}, rolloutRef: {name: w, revision: 0, attempt: 0, assignedAt: "2026-01-02T03:04:05Z"}}`,
+		"a rollout's revision and attempt below 1": {by(`name: w, revision: 0, attempt: 0`),
 			`revision in body should be greater than or equal to 1`, `attempt in body should be greater than or equal to 1`},
-		"a previous source without its object and rollout": {
-			`configSource: {local: {}, rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous: {}}}`,
+		"a previous source without its object and rollout": {after(``),
 			`rolloutRef.previous.configMapRef: Required value`, `rolloutRef.previous.rollout: Required value`},
 		"a previous source that leaves its directory": {
-			`configSource: {local: {}, rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous:
-				{configMapRef: {namespace: ns, name: m, uid: ../u}, rollout: ../w, revision: 0, attempt: 0}}}`,
+			after(`configMapRef: {namespace: ns, name: m, uid: ../u}, rollout: ../w, revision: 0, attempt: 0`),
 			`rolloutRef.previous.rollout: Invalid value: "../w": rollout must be a DNS name`, `uid must begin with a letter or digit`,
 			`previous.revision in body should be greater than or equal to 1`,
 			`previous.attempt in body should be greater than or equal to 1`},
 		"a previous source of no rollout": {
-			`configSource: {local: {}, rolloutRef: {name: w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z", previous:
-				{configMapRef: {namespace: ns, name: m, uid: u}, rollout: "", revision: 1, attempt: 1}}}`,
+			after(`configMapRef: {namespace: ns, name: m, uid: u}, rollout: "", revision: 1, attempt: 1`),
 			`rolloutRef.previous.rollout: Invalid value: "": rollout must be non-empty`},
+
 		"a trial of more than a week": {`trial: {configTrialDuration: 169h}`,
 			`spec.trial.configTrialDuration: `, `must be a duration greater than 0 and at most 168h`},
 		"a threshold that is never over": {`trial: {crashLoopThreshold: 11}`,
 			`spec.trial.crashLoopThreshold in body should be less than or equal to 10`},
-		"a uid revoked twice": {`revoked: [u, u]`, `spec.revoked[1]: Duplicate value: "u"`},
 		"a revoked uid that leaves its directory": {`revoked: [../u]`,
 			`spec.revoked[0]: Invalid value: "../u": uid must begin with a letter or digit`},
+		"a uid revoked twice":   {`revoked: [u, u]`, `spec.revoked[1]: Duplicate value: "u"`},
 		"an empty revoked uid":  {`revoked: [""]`, `spec.revoked[0]: Invalid value: "": uid must be non-empty`},
 		"more than ten revoked": {`revoked: [a, b, c, d, e, f, g, h, i, j, k]`, `spec.revoked: Too many: 11: must have at most 10 items`},
 	} {

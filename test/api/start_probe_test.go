@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -28,18 +27,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/startprobe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-// asController is the configuration of the controller's own ServiceAccount.
-func asController() *rest.Config {
-	config := cluster.AdminConfig()
-	config.QPS = -1
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
-	}
-
-	return config
-}
 
 // controllerClient returns a client with the rights of the controller.
 func controllerClient(t *testing.T) client.Client {
