@@ -108,67 +108,49 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 	}
 	nothing, err := payload.Decode(payload.KeyKubelet, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"))
 	assert.NoError(t, err)
-	for what, take := range map[string]func(text string, isJSON bool){
-		"a payload, and what differs": func(text string, _ bool) {
+	for _, c := range []struct {
+		what     string
+		most     uint64
+		onlyJSON bool
+		take     func(text string)
+	}{
+		{"a payload, and what differs", decoded, false, func(text string) {
 			p, err := payload.FromConfigMap(&corev1.ConfigMap{Data: map[string]string{payload.KeyKubelet: text}})
 			if err == nil {
 				describe.Changes(nothing.Fields, p.Fields)
 				payload.DefaultProtection().Violations(p.Fields, nothing.Fields, nil)
 			}
-		},
-		"what a program printed":  func(text string, _ bool) { _, _ = payload.DecodeMapping([]byte(text)) },
-		"a component's documents": func(text string, _ bool) { _, _ = kubeadm.Documents("f", []byte(text)) },
-		"a rollout's manifest":    func(text string, _ bool) { _, _ = rollout.ParseManifest([]byte(text)) },
-		"a file to convert": func(text string, _ bool) {
+		}},
+		{"what a program printed", decoded, false, func(text string) { _, _ = payload.DecodeMapping([]byte(text)) }},
+		{"a component's documents", decoded, false, func(text string) { _, _ = kubeadm.Documents("f", []byte(text)) }},
+		{"a rollout's manifest", decoded, false, func(text string) { _, _ = rollout.ParseManifest([]byte(text)) }},
+		{"a file to convert", decoded, false, func(text string) {
 			for _, form := range []string{"flat", "grouped"} {
 				_, _ = config.Convert("f", []byte(text), form)
 			}
-		},
-		"a rollout's template": func(text string, isJSON bool) {
-			if isJSON {
-				_, _ = fleet.ContentOf(rolloutOf(text).Spec.Template, nil)
-			}
-		},
-		"a rollout that is printed as YAML": func(text string, isJSON bool) {
-			if isJSON {
-				_ = printing.Object(io.Discard, printing.YAML, rolloutOf(text))
-			}
-		},
-		"a rollout that is printed as JSON": func(text string, isJSON bool) {
-			if isJSON {
-				_ = printing.Object(io.Discard, printing.JSON, rolloutOf(text))
-			}
-		},
-		"a rollout that is printed as a document": func(text string, isJSON bool) {
-			if isJSON {
-				_, _ = printing.Document(rolloutOf(text))
-			}
-		},
-		"a kubelet's answer": func(text string, isJSON bool) {
-			if !isJSON {
-				return
-			}
-
-			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = io.WriteString(w, `{"kubeletconfig":`+text+`}`)
-			}))
+		}},
+		{"a rollout's template", decoded, true, func(text string) { _, _ = fleet.ContentOf(rolloutOf(text).Spec.Template, nil) }},
+		{"a rollout as YAML", printed, true, func(text string) { _ = printing.Object(io.Discard, printing.YAML, rolloutOf(text)) }},
+		{"a rollout as JSON", printed, true, func(text string) { _ = printing.Object(io.Discard, printing.JSON, rolloutOf(text)) }},
+		{"a rollout as a document", printed, true, func(text string) { _, _ = printing.Document(rolloutOf(text)) }},
+		{"a kubelet's answer", decoded, true, func(text string) {
+			api := httptest.NewServer(answer(http.StatusOK, "", `{"kubeletconfig":`+text+`}`))
 			defer api.Close()
 			_, _ = query.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
-		},
+		}},
 	} {
-		most := uint64(decoded)
-		if strings.HasPrefix(what, "a rollout that is printed") {
-			most = printed
-		}
-
 		for name, text := range texts {
-			t.Run(what+"/"+name, func(t *testing.T) {
+			if c.onlyJSON && strings.HasPrefix(name, "YAML") {
+				continue
+			}
+
+			t.Run(c.what+"/"+name, func(t *testing.T) {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
-				take(text, !strings.HasPrefix(name, "YAML"))
+				c.take(text)
 				runtime.ReadMemStats(&after)
 				took := (after.TotalAlloc - before.TotalAlloc) >> 20
-				assert.That(t, took <= most, "%d MiB were allocated", took)
+				assert.That(t, took <= c.most, "%d MiB were allocated", took)
 			})
 		}
 	}

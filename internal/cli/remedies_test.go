@@ -223,23 +223,6 @@ func parse(args []string, alone bool) error {
 	return nil
 }
 
-// TestAnInvalidCommandInAMessageIsFound tests the test.
-func TestAnInvalidCommandInAMessageIsFound(t *testing.T) {
-	for text, want := range map[string]bool{
-		"see: kubectl evenkeel rollout status NAME shows more; then": true,
-		"kubectl evenkeel rollout retry":                             false,
-		"kubectl evenkeel instal NAME":                               false,
-		"kubectl evenkeel nodes --problem":                           false,
-		"kubectl evenkeel rollout unfreeze NAME NAME":                false,
-	} {
-		c := commandsIn(text)
-		assert.Must(t, len(c) == 1, "%q has commands %v", text, c)
-		assert.Equal(t, invalid(c[0]) == "", want, text)
-	}
-
-	assert.That(t, slices.Equal(commandsIn("a (kubectl evenkeel node X), b")[0], []string{"node", "X"}), "the end of a command is not found")
-}
-
 // TestDoctorsRemediesWorkAsPrinted runs the commands that doctor prints for a
 // cluster with many problems.
 func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,9 +75,24 @@ func TestAForbiddenCommandNamesTheRoleThatItNeeds(t *testing.T) {
 	assert.That(t, strings.Contains(got.Err, "--role=evenkeel-operator --user=nobody"), "push names\n%s", got.Err)
 }
 
-func TestErrorsOfAFileSpeakOfTheFile(t *testing.T) {
+func TestCommandsJudgeTheFieldsOfTheirFile(t *testing.T) {
+	const (
+		types     = "systemReserved: {cpu: 1}\n"
+		protected = "authentication: {anonymous: {enabled: true}}\n"
+	)
 	for _, line := range []string{"push workers --all-nodes --drop-in", "preflight --all-nodes --drop-in", "assign a --drop-in"} {
-		got := newAPI(t).Run(append(strings.Fields(line), "-f", fakeapi.File(t, "maxPods: 1\nmaxPods: 2\n"))...)
-		assert.That(t, got.Code == 1 && strings.Contains(got.Err, "duplicate key") && !strings.Contains(got.Err, "kubelet-dropin"), "%s: exit %d, %s", line, got.Code, got.Err)
+		run := func(fields string, more ...string) fakeapi.Result {
+			api := newAPI(t)
+			api.AddNode("a", "pool", "")
+			api.AddNodeConfig("a", nil, nil)
+			return api.Run(slices.Concat(strings.Fields(line), []string{"-f", fakeapi.File(t, fields)}, more)...)
+		}
+		got := run("maxPods: 1\nmaxPods: 2\n")
+		assert.That(t, got.Code == 1 && strings.Contains(got.Err, "duplicate key") && !strings.Contains(got.Err, "kubelet-dropin"),
+			"%s: exit %d, %s", line, got.Code, got.Err)
+		run(fakeapi.Header+types).WantError(t, "systemReserved.cpu must be text, in quotes, not 1; nothing was")
+		if !strings.HasPrefix(line, "preflight") { // which has no dry run
+			run(fakeapi.Header+protected, "--dry-run").Want(t, 0, nil, "note: authentication.anonymous.enabled is a protected field: a node refuses")
+		}
 	}
 }

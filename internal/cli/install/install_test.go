@@ -268,30 +268,6 @@ func TestInterruptedInstallReleasesNodesThatHaveNotStarted(t *testing.T) {
 	})
 }
 
-func TestInstallJudgesANodeAgainBeforeItsTurn(t *testing.T) {
-	with(t, func(c *cluster) {
-		for _, name := range []string{"a", "b", "c"} {
-			c.node(name, fakeapi.ComesBack)
-		}
-
-		c.installers.Plays("a", fakeapi.Play{})
-		r := c.Begin("install", "--all-nodes", "--yes")
-		time.Sleep(10 * time.Second)
-		failed := &corev1.Node{}
-		c.exists(failed, "", "c")
-		metav1.SetMetaDataLabel(&failed.ObjectMeta, v1alpha1.LabelAgent, v1alpha1.AgentInstallFailed)
-		metav1.SetMetaDataAnnotation(&failed.ObjectMeta, v1alpha1.AnnotationAgentFailed, "another command saw it fail")
-		c.Write(failed)
-		b := &corev1.Node{}
-		c.exists(b, "", "b")
-		b.Spec.Unschedulable = true
-		c.Write(b)
-		c.installers.Plays("a", fakeapi.ComesBack)
-		(<-r.Ended).Want(t, command.ExitHalted, []string{"a: installed", "b: skipped: it is cordoned", "c: FAILED: another command saw it fail"}, "1 of 3 nodes installed, 1 skipped; failed on c")
-		c.wantLabels("a=install c=install-failed")
-	})
-}
-
 func theCRD() *unstructured.Unstructured {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})

@@ -121,16 +121,6 @@ func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 	}
 }
 
-func TestAssignJudgesTheFieldsOfItsFile(t *testing.T) {
-	api := newAPI(t)
-	api.AddNode("a", "pool", "")
-	api.AddNodeConfig("a", nil, nil)
-	api.Run("assign", "a", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: many\nsystemReserved: {cpu: 1}\n"), "--yes").WantError(t,
-		": maxPods must be a whole number from -2147483648 to 2147483647, not \"many\"; systemReserved.cpu must be text, in quotes, not 1; nothing was")
-	api.Run("assign", "a", "-f", fakeapi.File(t, fakeapi.Header+"authentication: {anonymous: {enabled: true}}\n"), "--drop-in", "--dry-run").Want(t, command.ExitComplete, nil,
-		"note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n")
-}
-
 func TestAStartProbeNeedsATrial(t *testing.T) {
 	for _, o := range []assignOptions{
 		{startProbe: agentImage, local: true, until: untilProven, agentTimeout: time.Minute},

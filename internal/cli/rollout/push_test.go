@@ -166,22 +166,6 @@ func TestPushSaysWhatItReplacesBeforeItsEnd(t *testing.T) {
 	}
 }
 
-func TestPushRefusesValuesOfWrongTypes(t *testing.T) {
-	api := newAPI(t)
-	file := fakeapi.File(t, fakeapi.Header+"maxPods: many\nsystemReserved: {cpu: 1}\n")
-	const want = ": maxPods must be a whole number from -2147483648 to 2147483647, not \"many\"; systemReserved.cpu must be text, in quotes, not 1; nothing was"
-	api.Run("push", "wrongly", "-f", file, "--all-nodes", "--yes").WantError(t, want)
-	api.Run("preflight", "-f", file, "--all-nodes").WantError(t, want)
-	err := api.Get(t.Context(), client.ObjectKey{Name: "wrongly"}, &v1alpha1.NodeConfigRollout{})
-	assert.That(t, client.IgnoreNotFound(err) == nil && err != nil, "the rollout was created: %v", err)
-}
-
-func TestPushNamesProtectedFields(t *testing.T) {
-	file := fakeapi.File(t, fakeapi.Header+"authentication: {anonymous: {enabled: true}}\n")
-	newAPI(t).Run("push", "guards", "--selector", "pool=guards", "-f", file, "--drop-in", "--dry-run").Want(t, command.ExitComplete, nil,
-		"note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n")
-}
-
 func TestPushRefusesALaterStepWithFewerNodes(t *testing.T) {
 	api := newAPI(t)
 	for _, name := range []string{"shrinks-a", "shrinks-b", "shrinks-c"} {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -44,58 +43,52 @@ func moving() *v1alpha1.NodeConfigRollout {
 	return r
 }
 
-func check(t *testing.T, got []string, want string) {
-	t.Helper()
-	assert.NoDiff(t, cmp.Diff(strings.Split(strings.Trim(want, "\n"), "\n"), got))
-}
-
-func TestTheViewShowsStepsAndCounts(t *testing.T) {
-	check(t, view{rollout: moving(), now: noon}.lines(), `
-workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
-3 nodes are in flight
-
-Steps  ✓ 1 node  ✓ pause 10m  ▶ 10%  pause
-Nodes  61/120 updated, 56 pending, 1 assigned, 2 in trial, 1 failed, 4 unavailable
-`)
-}
-
-func TestTheViewMarksOldData(t *testing.T) {
-	r := moving()
-	r.Generation = 4
-	check(t, view{rollout: r, now: noon}.lines()[:2], `
-workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
-the controller has not observed this change yet; if this stays so: kubectl evenkeel doctor
-`)
-}
-
-func TestTheViewShowsTheAgeOfAHalt(t *testing.T) {
-	r := moving()
-	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Time: *ago(6 * time.Second)}
-	got, want := (view{rollout: r, now: noon}).title(), "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Halted  stopped 6s ago"
-	assert.That(t, got == want, "the title is %q, want %q", got, want)
-}
-
-func TestTheViewShowsTheRestOfAPause(t *testing.T) {
-	r := moving()
-	r.Status.Step, r.Status.StepTime = 1, ago(4*time.Minute)
-	got, want := (view{rollout: r, now: noon}).steps(), "✓ 1 node  ▶ pause 10m (6m left)  10%  pause"
-	assert.That(t, got == want, "steps are %q, want %q", got, want)
-	bad := intstr.FromString("many")
-	r.Spec.Strategy.Steps[0].Nodes = &bad
-	if got := (view{rollout: r, now: noon}).steps(); !strings.Contains(got, `"many" is neither`) {
-		t.Errorf("steps that make no sense are %q", got)
+func TestTheView(t *testing.T) {
+	const title, going = "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  ", "Progressing  started 12m ago\n"
+	preflight := &v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Groups: []v1alpha1.PreflightGroup{
+		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}},
+	}}
+	for _, tt := range []struct {
+		name   string
+		change func(*v1alpha1.NodeConfigRollout)
+		begins string
+		has    string
+		ends   string
+	}{
+		{name: "steps and counts", change: func(*v1alpha1.NodeConfigRollout) {},
+			begins: title + going + "3 nodes are in flight\n\nSteps  ✓ 1 node  ✓ pause 10m  ▶ 10%  pause\n",
+			ends:   "  pause\nNodes  61/120 updated, 56 pending, 1 assigned, 2 in trial, 1 failed, 4 unavailable\n"},
+		{name: "old data", change: func(r *v1alpha1.NodeConfigRollout) { r.Generation = 4 },
+			begins: title + going + "the controller has not observed this change yet; if this stays so: kubectl evenkeel doctor\n"},
+		{name: "the age of a halt", change: func(r *v1alpha1.NodeConfigRollout) {
+			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Time: *ago(6 * time.Second)}
+		}, begins: title + "Halted  stopped 6s ago\n"},
+		{name: "the rest of a pause", change: func(r *v1alpha1.NodeConfigRollout) { r.Status.Step, r.Status.StepTime = 1, ago(4*time.Minute) },
+			has: "\nSteps  ✓ 1 node  ▶ pause 10m (6m left)  10%  pause\n"},
+		{name: "steps that make no sense", change: func(r *v1alpha1.NodeConfigRollout) {
+			r.Spec.Strategy.Steps[0].Nodes = new(intstr.FromString("many"))
+		}, has: `"many" is neither`},
+		{name: "more failed nodes", change: func(r *v1alpha1.NodeConfigRollout) {
+			r.Status.Nodes.Failed = 3
+			r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Reason: "Timeout", Message: "took\ntoo long"}}
+		}, ends: "\nnode-7  Timeout  took too long\nand 2 more failed nodes: kubectl evenkeel nodes --rollout workers --failed\n"},
+		{name: "draining nodes", change: func(r *v1alpha1.NodeConfigRollout) {
+			r.Status.Nodes.Draining = 2
+			r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "node-8", Since: *ago(3 * time.Minute), Message: "2 pods\x1b[2J to evict"}}
+		}, has: "56 pending, 2 draining, 1 assigned",
+			ends: "\nnode-8  draining for 3m  2 pods\\x1b[2J to evict\nand 1 more draining nodes: kubectl evenkeel nodes --rollout workers\n"},
+		{name: "answers of a preflight", change: func(r *v1alpha1.NodeConfigRollout) { r.Status.Preflight = preflight },
+			ends: "\nAgents 7 accepted, 1 refused\n"},
+		{name: "refusals that stopped it", change: func(r *v1alpha1.NodeConfigRollout) {
+			r.Status.Preflight, r.Status.Halt = preflight, &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
+		}, has: "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"},
+	} {
+		r := moving()
+		tt.change(r)
+		got := strings.Join(view{rollout: r, now: noon}.lines(), "\n") + "\n"
+		assert.That(t, strings.HasPrefix(got, tt.begins) && strings.Contains(got, tt.has) && strings.HasSuffix(got, tt.ends),
+			"%s: the view is\n%s", tt.name, got)
 	}
-}
-
-func TestTheViewCountsMoreFailedNodes(t *testing.T) {
-	r := moving()
-	r.Status.Nodes.Failed = 3
-	r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Reason: "Timeout", Message: "took\ntoo long"}}
-	lines := view{rollout: r, now: noon}.lines()
-	check(t, lines[len(lines)-2:], `
-node-7  Timeout  took too long
-and 2 more failed nodes: kubectl evenkeel nodes --rollout workers --failed
-`)
 }
 
 func TestTheStatusSaysThatAFailedNodeIsGone(t *testing.T) {
@@ -126,20 +119,6 @@ func TestALineSaysNothingTwice(t *testing.T) {
 		r.Status.Message = message
 		assert.Equal(t, plainLine(r), want)
 	}
-}
-
-func TestTheViewListsDrainingNodes(t *testing.T) {
-	r := moving()
-	r.Status.Nodes.Draining = 2
-	r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "node-8", Since: *ago(3 * time.Minute), Message: "2 pods\x1b[2J to evict"}}
-	v := view{rollout: r, now: noon}
-	counts := v.counts()
-	assert.That(t, strings.Contains(counts, "56 pending, 2 draining, 1 assigned"), "the counts are %q", counts)
-	lines := v.lines()
-	check(t, lines[len(lines)-2:], `
-node-8  draining for 3m  2 pods\x1b[2J to evict
-and 1 more draining nodes: kubectl evenkeel nodes --rollout workers
-`)
 }
 
 func TestTheExitCodeOfEachPhase(t *testing.T) {
@@ -209,19 +188,6 @@ func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 		code, over := exitCode(r, goal{})
 		assert.That(t, code == want && over, "%s is %d, over %v, want %d", reason, code, over, want)
 	}
-}
-
-func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
-	r := moving()
-	r.Status.Preflight = &v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Groups: []v1alpha1.PreflightGroup{
-		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}
-	all := strings.Join(view{rollout: r, now: noon}.lines(), "\n") + "\n"
-	want := "\nAgents 7 accepted, 1 refused\n"
-	assert.That(t, strings.Contains(all, want) && !strings.Contains(all, "ValidationFailed"), "no %q, or more, in:\n%s", want, all)
-	r.Status.Halt = &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
-	all = strings.Join(view{rollout: r, now: noon}.lines(), "\n") + "\n"
-	want = "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"
-	assert.That(t, strings.Contains(all, want), "no %q in:\n%s", want, all)
 }
 
 // A failure that shows later is in the status, with the step back, and changes
