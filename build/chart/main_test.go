@@ -176,16 +176,15 @@ func TestAChangedManifestWithoutItsValueIsNamed(t *testing.T) {
 }
 
 func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
-	want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
-	got := rendered(t)
-	assert.Must(t, len(want) >= 20, "kustomize makes only %d objects", len(want))
-	assert.NoDiff(t, cmp.Diff(want, got), "(- kustomize, + helm)")
-}
-
-func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
-	for component, value := range map[string]string{"drain": "drain.enabled=true", "drift": "drift.enabled=true", "startup-taint": "startupTaint.enabled=true"} {
-		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
-		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
+	kustomized := func(dir string) map[string]map[string]any {
+		return objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+dir))
+	}
+	for component, value := range map[string]string{
+		"base": "drain.enabled=false", "drain": "drain.enabled=true", "drift": "drift.enabled=true", "startup-taint": "startupTaint.enabled=true",
+	} {
+		want := kustomized("base")
+		assert.Must(t, len(want) >= 20, "kustomize makes only %d objects", len(want))
+		maps.Copy(want, kustomized(component))
 		assert.NoDiff(t, cmp.Diff(want, rendered(t, "--set", value)), component, "(- kustomize, + helm)")
 	}
 }

@@ -22,6 +22,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Image describes an image. The same programs give the same bytes, because
@@ -76,45 +78,41 @@ type descriptor struct {
 // programs. It fails if a program cannot be read, is not static, or is missing
 // for one of the architectures.
 func (i Image) Archive() (archive []byte, architectures []string, err error) {
+	defer must.Catch(&err)
+
 	if len(i.Programs) == 0 || len(i.References) == 0 {
 		return nil, nil, errors.New("an image needs a name and a program")
 	}
 
 	var base []byte
 	if i.Base != "" {
-		if base, err = os.ReadFile(i.Base); err != nil {
-			return nil, nil, err
-		}
+		base = must.Get(os.ReadFile(i.Base))
 	}
 
 	variants := map[string]*variant{}
 	var blobs blobs
 	for _, p := range i.Programs {
-		program, err := os.ReadFile(p.File)
-		if err != nil {
-			return nil, nil, err
-		}
-
+		program := must.Get(os.ReadFile(p.File))
 		architecture, err := architectureOf(program)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s %w", p.File, err)
 		}
 
-		if variants[architecture] == nil {
-			variants[architecture] = &variant{}
+		v := variants[architecture]
+		if v == nil {
+			v = &variant{}
+			variants[architecture] = v
 			if base != nil {
-				if err := variants[architecture].addLayer(&blobs, base); err != nil {
-					return nil, nil, err
-				}
+				v.add(&blobs, base)
 			}
 		}
 
-		if slices.Contains(variants[architecture].paths, p.Path) {
+		if slices.Contains(v.paths, p.Path) {
 			return nil, nil, fmt.Errorf("two programs for %s have the path %s", architecture, p.Path)
 		}
-		if err := variants[architecture].add(&blobs, p.Path, program); err != nil {
-			return nil, nil, err
-		}
+
+		v.paths = append(v.paths, p.Path)
+		v.add(&blobs, must.Get(tarball(entry{strings.TrimPrefix(p.Path, "/"), 0o755, program})))
 	}
 
 	architectures = slices.Sorted(maps.Keys(variants))
@@ -122,22 +120,16 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	var manifests []descriptor
 	for _, architecture := range architectures {
 		if paths := variants[architecture].paths; !slices.Equal(paths, first.paths) {
-			return nil, nil, fmt.Errorf("the programs differ: %s has %s, %s has %s", architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
+			return nil, nil, fmt.Errorf("the programs differ: %s has %s, %s has %s",
+				architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
 		}
 
-		manifest, err := i.manifest(&blobs, architecture, variants[architecture])
-		if err != nil {
-			return nil, nil, err
-		}
-
-		manifests = append(manifests, manifest)
+		manifests = append(manifests, i.manifest(&blobs, architecture, variants[architecture]))
 	}
 
 	image := manifests[0]
 	if len(manifests) > 1 {
-		if image, err = blobs.addJSON(typeIndex, index(manifests)); err != nil {
-			return nil, nil, err
-		}
+		image = blobs.addJSON(typeIndex, index(manifests))
 	}
 
 	var named []descriptor
@@ -146,17 +138,11 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 		named = append(named, image)
 	}
 
-	all, err := json.Marshal(index(named))
-	if err != nil {
-		return nil, nil, err
-	}
-
 	entries := append(blobs,
-		entry{"index.json", 0o644, all},
+		entry{"index.json", 0o644, must.Get(json.Marshal(index(named)))},
 		entry{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)})
-	archive, err = tarball(entries...)
 
-	return archive, architectures, err
+	return must.Get(tarball(entries...)), architectures, nil
 }
 
 // variant is the image for one architecture.
@@ -166,51 +152,28 @@ type variant struct {
 	unpacked []string // digests of the uncompressed layers
 }
 
-// add adds a layer with one program.
-func (v *variant) add(blobs *blobs, path string, program []byte) error {
-	layer, err := tarball(entry{strings.TrimPrefix(path, "/"), 0o755, program})
-	if err != nil {
-		return err
-	}
-
-	v.paths = append(v.paths, path)
-
-	return v.addLayer(blobs, layer)
-}
-
-// addLayer adds a layer: a tar archive.
-func (v *variant) addLayer(blobs *blobs, layer []byte) error {
-	packed, err := compress(layer)
-	if err != nil {
-		return err
-	}
-
-	v.layers = append(v.layers, blobs.add(typeLayer, packed))
+// add adds a layer: a tar archive.
+func (v *variant) add(blobs *blobs, layer []byte) {
+	v.layers = append(v.layers, blobs.add(typeLayer, must.Get(compress(layer))))
 	v.unpacked = append(v.unpacked, digest(layer))
-
-	return nil
 }
 
-func (i Image) manifest(blobs *blobs, architecture string, v *variant) (descriptor, error) {
+func (i Image) manifest(blobs *blobs, architecture string, v *variant) descriptor {
 	runs := map[string]any{"Entrypoint": v.paths[:1], "Env": []string{searchPath}, "Labels": i.Labels}
 	if i.User != "" {
 		runs["User"] = i.User
 	}
 
-	config, err := blobs.addJSON(typeConfig, map[string]any{
+	config := blobs.addJSON(typeConfig, map[string]any{
 		"os": "linux", "architecture": architecture, "config": runs,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": v.unpacked},
 	})
-	if err != nil {
-		return descriptor{}, err
-	}
-
-	manifest, err := blobs.addJSON(typeManifest, map[string]any{
+	manifest := blobs.addJSON(typeManifest, map[string]any{
 		"schemaVersion": 2, "mediaType": typeManifest, "config": config, "layers": v.layers,
 	})
 	manifest.Platform = map[string]string{"os": "linux", "architecture": architecture}
 
-	return manifest, err
+	return manifest
 }
 
 func index(manifests []descriptor) map[string]any {
@@ -252,9 +215,8 @@ func (b *blobs) add(mediaType string, data []byte) descriptor {
 	return d
 }
 
-func (b *blobs) addJSON(mediaType string, content any) (descriptor, error) {
-	data, err := json.Marshal(content)
-	return b.add(mediaType, data), err
+func (b *blobs) addJSON(mediaType string, content any) descriptor {
+	return b.add(mediaType, must.Get(json.Marshal(content)))
 }
 
 func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
@@ -262,11 +224,9 @@ func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(
 func compress(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	if _, err := w.Write(data); err != nil {
-		return nil, err
-	}
+	_, err := w.Write(data)
 
-	err := w.Close()
+	err = errors.Join(err, w.Close())
 
 	return out.Bytes(), err
 }
@@ -278,19 +238,17 @@ type entry struct {
 }
 
 // tarball is an archive of files that belong to root and have no time.
-func tarball(entries ...entry) ([]byte, error) {
+func tarball(entries ...entry) (_ []byte, err error) {
+	defer must.Catch(&err)
+
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, e := range entries {
-		if err := w.WriteHeader(&tar.Header{Name: e.name, Mode: e.mode, Size: int64(len(e.data))}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(e.data); err != nil {
-			return nil, err
-		}
+		must.OK(w.WriteHeader(&tar.Header{Name: e.name, Mode: e.mode, Size: int64(len(e.data))}))
+		must.Get(w.Write(e.data))
 	}
 
-	err := w.Close()
+	must.OK(w.Close())
 
-	return out.Bytes(), err
+	return out.Bytes(), nil
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -64,12 +65,12 @@ func TestEachAlertHasAFiringAndASilentTestCase(t *testing.T) {
 	text := assert.Value(os.ReadFile("testdata/rules.test.yaml"))(t)
 	var cases struct {
 		Tests []struct {
-			Name  string `json:"name"`
+			Name  string
 			Exprs []struct {
-				Expr    string           `json:"expr"`
-				Samples []map[string]any `json:"exp_samples"`
+				Expr    string
+				Samples []any `json:"exp_samples"`
 			} `json:"promql_expr_test"`
-		} `json:"tests"`
+		}
 	}
 	assert.NoError(t, yaml.Unmarshal(text, &cases))
 	fires, harmless := map[string]int{}, map[string]int{}
@@ -190,30 +191,15 @@ func TestPrometheusAcceptsTheScrapeConfiguration(t *testing.T) {
 func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 	type monitor struct {
 		Spec struct {
-			Selector struct {
-				MatchLabels map[string]string `json:"matchLabels"`
-			} `json:"selector"`
-			Endpoints []struct {
-				Port        string           `json:"port"`
-				Relabelings []map[string]any `json:"relabelings"`
-			} `json:"podMetricsEndpoints"`
-		} `json:"spec"`
+			Selector            struct{ MatchLabels map[string]string }
+			PodMetricsEndpoints []struct {
+				Port        string
+				Relabelings []map[string]any
+			}
+		}
 	}
 	type workload struct {
-		Spec struct {
-			Template struct {
-				Metadata struct {
-					Labels map[string]string `json:"labels"`
-				} `json:"metadata"`
-				Spec struct {
-					Containers []struct {
-						Ports []struct {
-							Name string `json:"name"`
-						} `json:"ports"`
-					} `json:"containers"`
-				} `json:"spec"`
-			} `json:"template"`
-		} `json:"spec"`
+		Spec struct{ Template corev1.PodTemplateSpec }
 	}
 	for monitored, of := range map[string][2]string{
 		"evenkeel-controller": {"config/monitoring/podmonitor.yaml", "config/controller/deployment.yaml"},
@@ -227,13 +213,13 @@ func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 		}
 
 		for label, value := range m.Spec.Selector.MatchLabels {
-			if got := w.Spec.Template.Metadata.Labels[label]; got != value {
+			if got := w.Spec.Template.Labels[label]; got != value {
 				t.Errorf("%s looks for %s=%s, the pods have %q", of[0], label, value, got)
 			}
 		}
 
 		ports := w.Spec.Template.Spec.Containers[0].Ports
-		endpoint := m.Spec.Endpoints[0]
+		endpoint := m.Spec.PodMetricsEndpoints[0]
 		if len(ports) == 0 || ports[0].Name != endpoint.Port || endpoint.Relabelings[0]["replacement"] != monitored {
 			t.Errorf("%s: %+v, the container's ports are %v", of[0], endpoint, ports)
 		}

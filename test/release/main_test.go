@@ -14,7 +14,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,12 +76,15 @@ func writeKey(path string) (_ *ecdsa.PrivateKey, err error) {
 	return private, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// release copies the source to a directory that is not there yet, makes the
-// release there, in a shell that was prepared, and returns the directory that
-// it is in, and what was said.
+// release copies what could be committed to a directory that is not there yet,
+// with the time of the copy, makes the release there, in a shell that was
+// prepared, and returns the directory that it is in, and what was said.
 func release(dir, prepare string) (out, said string, err error) {
-	if err := copySource(dir); err != nil {
-		return "", "", err
+	const copySource = `mkdir -p "$0"; find . -mindepth 1 -maxdepth 1 ! -name .git ! -name bin ! -name dist -exec cp -r -t "$0" {} +`
+	copied := exec.Command("bash", "-ec", copySource, dir)
+	copied.Dir = root
+	if all, err := copied.CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("copy the source: %w: %s", err, all)
 	}
 
 	cmd := exec.Command("bash", "-ec", prepare+`; exec make --no-print-directory -C "$0" release "$@"`, dir,
@@ -93,43 +95,6 @@ func release(dir, prepare string) (out, said string, err error) {
 	}
 
 	return filepath.Join(dir, "dist", version), string(all), nil
-}
-
-// copySource copies what could be committed. A file's time is that of the copy.
-func copySource(to string) error {
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-
-		switch {
-		case name == ".git" || name == "bin" || name == "dist":
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-
-			return nil
-		case entry.IsDir():
-			return os.MkdirAll(filepath.Join(to, name), 0o755)
-		}
-
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-
-		return os.WriteFile(filepath.Join(to, name), data, info.Mode().Perm())
-	})
 }
 
 // files returns what is in a directory of a release, by name.

@@ -17,37 +17,29 @@ import (
 func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	t.Chdir(t.TempDir())
 	assert.NoError(t, os.WriteFile("main.go", []byte("package main\n\nfunc main() {}\n"), 0o600))
-	compile := exec.Command("go", "build", "-o", "agent", "main.go")
-	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=arm64")
-	if said, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	compile := func(architecture, file string) {
+		cmd := exec.Command("go", "build", "-o", file, "main.go")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+architecture)
+		said, err := cmd.CombinedOutput()
+		assert.Must(t, err == nil, "%v: %s", err, said)
 	}
+	compile("arm64", "agent")
 
 	var out bytes.Buffer
 	assert.NoError(t, run([]string{"-dir", "new/dist", "-label", "a=b=c", "evenkeel.dev:5000/kubelet:v1", "agent"}, &out))
 	file := filepath.Join("new/dist", "evenkeel-kubelet-v1-arm64.tar")
-	if want := "built " + file + " evenkeel.dev:5000/kubelet:v1\n"; out.String() != want {
-		t.Errorf("it says %q, want %q", out.String(), want)
-	}
-
+	assert.Equal(t, out.String(), "built "+file+" evenkeel.dev:5000/kubelet:v1\n")
 	archive, err := os.ReadFile(file)
 	if err != nil || !bytes.Contains(archive, []byte(`"Labels":{"a":"b=c"}`)) || !bytes.Contains(archive, []byte(`"Entrypoint":["/agent"]`)) {
 		t.Errorf("the archive lacks label or entrypoint, %v", err)
 	}
 
 	// The other architecture's is in another directory, under the same name.
-	assert.NoError(t, os.Mkdir("amd64", 0o755))
-	compile = exec.Command("go", "build", "-o", "amd64/agent", "main.go")
-	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
-	if said, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
+	compile("amd64", "amd64/agent")
 
 	out.Reset()
 	assert.NoError(t, run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out))
-	if want := "built dist/evenkeel-agent-v1-amd64-arm64.tar evenkeel.dev/agent:v1\n"; out.String() != want {
-		t.Errorf("it says %q, want %q", out.String(), want)
-	}
+	assert.Equal(t, out.String(), "built dist/evenkeel-agent-v1-amd64-arm64.tar evenkeel.dev/agent:v1\n")
 	if archive, err = os.ReadFile("dist/evenkeel-agent-v1-amd64-arm64.tar"); err != nil || bytes.Count(archive, []byte(`"User":"1:1"`)) != 2 {
 		t.Errorf("the archive has not two configs with the user, %v", err)
 	}
