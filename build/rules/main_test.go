@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package rules
+package main
 
 import (
 	"context"
@@ -40,8 +40,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
-
-const root = "../.."
 
 // What the tests look at: a controller and the agents of three nodes, of which
 // one was given a configuration that its kubelet crashes with.

@@ -1,23 +1,42 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules generates the PrometheusRule from the alerting rules, and
+// Command rules generates the PrometheusRule from the alerting rules, and
 // checks in its tests that the metrics, alerts, dashboard and their
-// documentation agree.
+// documentation agree. It is run in build/rules, by go generate.
 //
-// The package must not know how anything is measured.
-package rules
+// It must not know how anything is measured.
+package main
 
-import "bytes"
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+)
 
-//go:generate go run ./generate
+//go:generate go run .
 
-// Rules is the file with the alerting rules, PrometheusRuleFile the object
-// generated from it for the Prometheus Operator.
 const (
+	root = "../.."
+
+	// Rules is the file with the alerting rules, PrometheusRuleFile the object
+	// generated from it for the Prometheus Operator.
 	Rules              = "config/monitoring/rules.yaml"
 	PrometheusRuleFile = "config/monitoring/prometheusrule.yaml"
 )
+
+func main() {
+	alerts, err := os.ReadFile(filepath.Join(root, Rules))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, PrometheusRuleFile), PrometheusRule(alerts), 0o644)
+	}
+
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 const head = `# Generated from rules.yaml by make generate: edit rules.yaml.
 apiVersion: monitoring.coreos.com/v1

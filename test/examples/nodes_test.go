@@ -26,50 +26,44 @@ const (
 	placeholder = "0000000000000000000000000000000000000000000000000000000000000000"
 )
 
-type file struct {
-	Path    string `json:"path"`
-	Content string `json:"content"`
-}
+type file struct{ Path, Content string }
 
 type cloudInit struct {
-	WriteFiles []file   `json:"write_files"`
-	RunCmd     []string `json:"runcmd"`
+	WriteFiles []file `json:"write_files"`
+	RunCmd     []string
 }
 
 type kubeadmConfigTemplate struct {
-	APIVersion string         `json:"apiVersion"`
-	Kind       string         `json:"kind"`
-	Metadata   map[string]any `json:"metadata"`
-	Spec       struct {
+	APIVersion, Kind string
+	Metadata         map[string]any
+	Spec             struct {
 		Template struct {
 			Spec struct {
-				Files    []file   `json:"files"`
-				Commands []string `json:"preKubeadmCommands"`
-			} `json:"spec"`
-		} `json:"template"`
-	} `json:"spec"`
+				Files              []file
+				PreKubeadmCommands []string
+			}
+		}
+	}
 }
 
 type butane struct {
-	Variant string `json:"variant"`
-	Version string `json:"version"`
-	Storage struct {
+	Variant, Version string
+	Storage          struct {
 		Files []struct {
-			Path     string `json:"path"`
-			Mode     int    `json:"mode"`
+			Path     string
+			Mode     int
 			Contents struct {
-				Source       string            `json:"source"`
-				Verification map[string]string `json:"verification"`
-			} `json:"contents"`
-		} `json:"files"`
-	} `json:"storage"`
+				Source       string
+				Verification map[string]string
+			}
+		}
+	}
 	Systemd struct {
 		Units []struct {
-			Name     string `json:"name"`
-			Enabled  bool   `json:"enabled"`
-			Contents string `json:"contents"`
-		} `json:"units"`
-	} `json:"systemd"`
+			Name, Contents string
+			Enabled        bool
+		}
+	}
 }
 
 // read parses an example, in which every field must be known.
@@ -105,7 +99,7 @@ func scripts(t *testing.T) map[string][2]string {
 
 	return map[string][2]string{
 		"cloud-init.yaml":  {c.WriteFiles[0].Content, one(t, c.RunCmd)},
-		"cluster-api.yaml": {spec.Files[0].Content, one(t, spec.Commands)},
+		"cluster-api.yaml": {spec.Files[0].Content, one(t, spec.PreKubeadmCommands)},
 	}
 }
 
