@@ -38,6 +38,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/hollow"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
@@ -66,26 +67,14 @@ spec:
 `
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-
-	os.Exit(code)
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (int, error) { return run(ctx, m, c) }))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
+func run(ctx context.Context, m *testing.M, cluster *localcluster.Cluster) (code int, err error) {
+	defer must.Catch(&err)
+
 	klog.SetLogger(logr.Discard())
 	ctrllog.SetLogger(logr.Discard())
-	cluster, err := localcluster.Borrow(ctx, localcluster.Options{})
-	if err != nil {
-		return 0, err
-	}
-
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	kubeconfig = cluster.AdminKubeconfig()
 
 	agents := map[string]*agent.Metrics{}
@@ -99,62 +88,39 @@ func run(m *testing.M) (code int, err error) {
 	exporter = httptest.NewServer(mux)
 	defer exporter.Close()
 
-	c, err := controller.New(cluster.AdminConfig(), controller.Options{
+	c := must.Get(controller.New(cluster.AdminConfig(), controller.Options{
 		Notify:  []notify.Receiver{{Name: "down", URL: "http://127.0.0.1:1"}},
 		Version: "v0.1.0", LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0",
 		PrometheusServers: []gate.Server{{Name: "main", URL: "http://localhost:9090"}}, // for its metrics
 		Log:               slog.New(slog.DiscardHandler), Registry: metrics.Registry,
-	})
-	if err != nil {
-		return 0, err
-	}
-
+	}))
 	leading, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(leading) }()
 	defer func() { stop(); err = errors.Join(err, <-ended) }()
 
-	fault, err := hollow.ParseFault("crashloop,field=maxPods:7")
-	if err != nil {
-		return 0, err
-	}
-
-	fleet, err := hollow.Start(ctx, hollow.Options{
+	fleet := must.Get(hollow.Start(ctx, hollow.Options{
 		Config: cluster.AdminConfig(), Nodes: len(nodes), Prefix: "watched-", Labels: map[string]string{"pool": "workers"},
-		Faults: []hollow.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
+		Faults:  []hollow.Fault{must.Get(hollow.ParseFault("crashloop,field=maxPods:7"))},
+		Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
 		Limits: trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
-	})
-	if err != nil {
-		return 0, err
-	}
-
+	}))
 	defer func() { err = errors.Join(err, fleet.Stop()) }()
 
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return 0, err
-	}
-
-	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		return 0, err
-	}
-
+	must.OK(v1alpha1.AddToScheme(scheme))
+	admin := must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))
 	r := &v1alpha1.NodeConfigRollout{}
-	if err := errors.Join(yaml.UnmarshalStrict([]byte(bad), r), admin.Create(ctx, r)); err != nil {
-		return 0, err
-	}
-
-	if err := bed.Eventually(ctx, time.Minute, func(context.Context) error {
+	must.OK(yaml.UnmarshalStrict([]byte(bad), r))
+	must.OK(admin.Create(ctx, r))
+	must.OK(bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		text, err := scrape("controller")
 		if err == nil && !strings.Contains(text, `evenkeel_rollout_halted{rollout="workers"} 1`) {
 			err = errors.New("the rollout is not halted")
 		}
 
 		return err
-	}); err != nil {
-		return 0, err
-	}
+	}))
 
 	return m.Run(), nil
 }

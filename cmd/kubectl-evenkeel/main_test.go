@@ -57,39 +57,24 @@ func TestMain(m *testing.M) {
 type withCluster struct{ m *testing.M }
 
 func (w withCluster) Run() int {
-	code, err := w.run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-
-	return code
-}
-
-func (w withCluster) run() (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if cluster, err = localcluster.Borrow(ctx, localcluster.Options{}); err != nil {
-		return 0, err
-	}
-
-	defer func() {
-		err = errors.Join(err, cluster.Stop())
-		if nothing != nil {
-			err = errors.Join(err, nothing.Stop())
+	return localcluster.RunTests(localcluster.Options{}, func(_ context.Context, c *localcluster.Cluster) (code int, err error) {
+		cluster = c
+		defer func() {
+			if nothing != nil {
+				err = errors.Join(err, nothing.Stop())
+			}
+		}()
+		scheme := runtime.NewScheme()
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
+			coordinationv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+			return 0, err
 		}
-	}()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
-		coordinationv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
-		return 0, err
-	}
+		if admin, err = client.NewWithWatch(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
+			return 0, err
+		}
 
-	if admin, err = client.NewWithWatch(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-
-	return w.m.Run(), nil
+		return w.m.Run(), nil
+	})
 }
 
 func TestCommandLine(t *testing.T) { runScripts(t, "testdata", nil) }

@@ -39,49 +39,26 @@ func TestANodeCreatesItsOwnEmptyNodeConfigAndReportsInIt(t *testing.T) {
 }
 
 func TestANodeCreatesOnlyItsOwnEmptyNodeConfig(t *testing.T) {
-	for name, test := range map[string]struct {
-		object string
-		want   string
-	}{
-		"another's": {
-			`metadata: {name: other}`,
-			`system:node:self tried to CREATE NodeConfig other, but a node may only create and report the NodeConfig that bears its own name`,
-		},
-		"one with a generated name": {
-			`metadata: {generateName: self}`, `system:node:self tried to CREATE NodeConfig self`,
-		},
-		"a source": {
-			"metadata: {name: self}\nspec: {configSource: {configMapRef: {namespace: ns, name: m, uid: u}}}",
-			`system:node:self tried to create NodeConfig self with a spec, but a node never writes a spec`,
-		},
-		"local": {
-			"metadata: {name: self}\nspec: {configSource: {local: {}}}", `tried to create NodeConfig self with a spec`,
-		},
-		"a revocation": {
-			"metadata: {name: self}\nspec: {revoked: [u]}", `tried to create NodeConfig self with a spec`,
-		},
-		"labels": {
-			`metadata: {name: self, labels: {pool: gold}}`, `system:node:self tried to create NodeConfig self with labels, but`,
-		},
-		"annotations": {
-			`metadata: {name: self, annotations: {a: b}}`, `tried to create NodeConfig self with annotations, but`,
-		},
-		"a finalizer": {
-			`metadata: {name: self, finalizers: [example.com/never]}`, `tried to create NodeConfig self with finalizers, but`,
-		},
-		"an owner": {
-			`metadata: {name: self, ownerReferences: [{apiVersion: v1, kind: Node, name: self, uid: u}]}`,
-			`tried to create NodeConfig self with ownerReferences, but`,
-		},
-		"all of them": {
-			`metadata: {name: self, labels: {a: b}, annotations: {a: b}, finalizers: [a.b/c],
-			  ownerReferences: [{apiVersion: v1, kind: Node, name: self, uid: u}]}`,
-			`with labels, annotations, finalizers, ownerReferences, but a node writes nothing in its NodeConfig but the status`,
-		},
+	const owner = `ownerReferences: [{apiVersion: v1, kind: Node, name: self, uid: u}]`
+	for object, want := range map[string]string{
+		"{name: other}":        "CREATE NodeConfig other, but a node may only create and report the NodeConfig that bears its own name",
+		"{generateName: self}": "CREATE NodeConfig self",
+
+		"{name: self}\nspec: {configSource: {configMapRef: {namespace: ns, name: m, uid: u}}}": "create NodeConfig self with a spec, " +
+			"but a node never writes a spec",
+		"{name: self}\nspec: {configSource: {local: {}}}": "create NodeConfig self with a spec",
+		"{name: self}\nspec: {revoked: [u]}":              "create NodeConfig self with a spec",
+
+		"{name: self, labels: {pool: gold}}":            "create NodeConfig self with labels, but",
+		"{name: self, annotations: {a: b}}":             "create NodeConfig self with annotations, but",
+		"{name: self, finalizers: [example.com/never]}": "create NodeConfig self with finalizers, but",
+		"{name: self, " + owner + "}":                   "create NodeConfig self with ownerReferences, but",
+		"{name: self, labels: {a: b}, annotations: {a: b}, finalizers: [a.b/c], " + owner + "}": "create NodeConfig self " +
+			"with labels, annotations, finalizers, ownerReferences, but a node writes nothing in its NodeConfig but the status",
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := asNode(t, "self").Create(t.Context(), parse(test.object), metav1.CreateOptions{})
-			wantRefused(t, err, http.StatusForbidden, test.want)
+		t.Run(object, func(t *testing.T) {
+			_, err := asNode(t, "self").Create(t.Context(), parse("metadata: "+object), metav1.CreateOptions{})
+			wantRefused(t, err, http.StatusForbidden, "system:node:self tried to "+want)
 		})
 	}
 }

@@ -116,19 +116,6 @@ func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
 		}
 	})
 	assert.That(t, paths >= 200, "only %d strings were tried", paths)
-
-	// So is one entry more in each of its lists.
-	for name, add := range map[string]func(*v1alpha1.NodeConfigStatus){
-		"badConfigs":       func(s *v1alpha1.NodeConfigStatus) { s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{}) },
-		"overriddenFields": func(s *v1alpha1.NodeConfigStatus) { s.OverriddenFields = append(s.OverriddenFields, "a") },
-		"conditions":       func(s *v1alpha1.NodeConfigStatus) { s.Conditions = conditions(v1alpha1.MaxConditions+1, "") },
-	} {
-		more := status.DeepCopy()
-		more.Error = "" // so that it is the list that is too long
-		add(more)
-		_, err := reportAs(t, "largest", more)
-		wantRefused(t, err, http.StatusUnprocessableEntity, "status."+name+": Too many")
-	}
 }
 
 // eachString calls visit for each string in an object, with a function that

@@ -65,6 +65,7 @@ func TestANodeShowsWhenItsAssignmentEnds(t *testing.T) {
 		"Trial: 7m", "of 15m, healthy for 3m as last reported, 0 of 3 restarts\n",
 		"- the assignment ends in about ", "; the node then returns to local\n",
 		"- if the trial fails, the node rolls back to local\n")
+	api.Run("node", "debugged", "-o", "wide").WantError(t, "json")
 }
 
 func TestFailedNodeShowsHowToRetry(t *testing.T) {
@@ -195,15 +196,4 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 		api.AddNodeConfig("hollow-a", nil, nil)
 		api.Run("node", "hollow-a").WantOutput(t, "- rollout hollow does not assign a revision while it is Invalid\n", "- rollout hollow is Invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
 	})
-}
-
-func TestNodeNamesTheRightThatIsMissing(t *testing.T) {
-	api := newAPI(t)
-	api.AddNode("a", "seen", "z1")
-	api.AddNodeConfig("a", nil, nil)
-	api.Run("node", "a", "-o", "wide").WantError(t, "json")
-	for kind, want := range map[string]string{"NodeConfig": "get NodeConfig a", "NodeConfigRollout": "list rollouts"} {
-		api.Forbid("*", kind)
-		api.Run("node", "a").WantError(t, want, "forbidden")
-	}
 }

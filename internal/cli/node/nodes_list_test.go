@@ -108,11 +108,18 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	}
 }
 
-func TestNodesNamesTheRightThatIsMissing(t *testing.T) {
-	for kind, want := range map[string]string{"NodeConfig": "list NodeConfigs", "Node": "list nodes"} {
+func TestARightThatIsMissingIsNamed(t *testing.T) {
+	for _, tt := range []struct{ verb, kind, line, want string }{
+		{"list", "NodeConfig", "nodes -l a=b", "list NodeConfigs"},
+		{"list", "Node", "nodes -l a=b", "list nodes"},
+		{"*", "NodeConfig", "node a", "get NodeConfig a"},
+		{"*", "NodeConfigRollout", "node a", "list rollouts"},
+	} {
 		api := newAPI(t)
-		api.Forbid("list", kind)
-		api.Run("nodes", "-l", "a=b").WantError(t, want, "forbidden")
+		api.AddNode("a", "seen", "z1")
+		api.AddNodeConfig("a", nil, nil)
+		api.Forbid(tt.verb, tt.kind)
+		api.Run(strings.Fields(tt.line)...).WantError(t, tt.want, "forbidden")
 	}
 }
 
