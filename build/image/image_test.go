@@ -102,9 +102,8 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	assert.NoError(t, json.Unmarshal(files["index.json"], &index))
 	var called []string
 	for _, m := range index.Manifests {
-		if m.Annotations[annotationRef] != m.Annotations[annotationName] || m.Platform["architecture"] != "arm64" || m.MediaType != typeManifest {
-			t.Errorf("an image is %+v", m)
-		}
+		assert.That(t, m.Annotations[annotationRef] == m.Annotations[annotationName] && m.Platform["architecture"] == "arm64" &&
+			m.MediaType == typeManifest, "an image is %+v", m)
 
 		called = append(called, m.Annotations[annotationName])
 	}
@@ -147,9 +146,8 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 func blob(t *testing.T, files map[string][]byte, d descriptor, into any) []byte {
 	t.Helper()
 	data := files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
-	if len(data) != d.Size || digest(data) != d.Digest {
-		t.Fatalf("%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
-	}
+	assert.Must(t, len(data) == d.Size && digest(data) == d.Digest,
+		"%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
 	if into == nil {
 		return data
 	}

@@ -220,9 +220,8 @@ func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 
 		ports := w.Spec.Template.Spec.Containers[0].Ports
 		endpoint := m.Spec.PodMetricsEndpoints[0]
-		if len(ports) == 0 || ports[0].Name != endpoint.Port || endpoint.Relabelings[0]["replacement"] != monitored {
-			t.Errorf("%s: %+v, the container's ports are %v", of[0], endpoint, ports)
-		}
+		assert.That(t, len(ports) != 0 && ports[0].Name == endpoint.Port && endpoint.Relabelings[0]["replacement"] == monitored,
+			"%s: %+v, the container's ports are %v", of[0], endpoint, ports)
 	}
 }
 

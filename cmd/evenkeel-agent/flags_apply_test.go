@@ -143,9 +143,8 @@ func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 			}
 
 			words, err := f.apply(t, dir)
-			if err == nil || !strings.HasPrefix(err.Error(), c.want) || words != "" || f.request != nil {
-				t.Errorf("%q, %v, request %+v; want %s", words, err, f.request, c.want)
-			}
+			assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want) && words == "" && f.request == nil,
+				"%q, %v, request %+v; want %s", words, err, f.request, c.want)
 
 			left, _ := filepath.Glob(filepath.Join(dir, "*"))
 			assert.That(t, left == nil, "left %q", left)

@@ -77,9 +77,7 @@ func serve(t *testing.T, args ...string) *page {
 		_, _ = io.Copy(io.Discard, out) // what it still prints
 		assert.Equal(t, <-done, 0, "the dashboard ends with")
 	})
-	if !found {
-		t.Fatalf("the dashboard prints %q", lines.Text())
-	}
+	assert.Must(t, found, "the dashboard prints %q", lines.Text())
 
 	return &page{t, address, token}
 }

@@ -196,15 +196,12 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 		"MANIFEST.txt": {"support-bundle v0.0.0-test, context arn:aws:eks:eu-1:42:cluster/prod", "  1 NodeConfig, "},
 	} {
 		for _, w := range words {
-			if !strings.Contains(files[name], w) {
-				t.Errorf("%s lacks %q:\n%.2000s", name, w, files[name])
-			}
+			assert.That(t, strings.Contains(files[name], w), "%s lacks %q:\n%.2000s", name, w, files[name])
 		}
 	}
 
-	if strings.Contains(files["MANIFEST.txt"], "Could not be read") || order[len(order)-1] != "MANIFEST.txt" {
-		t.Errorf("%v, with the manifest\n%s", order, files["MANIFEST.txt"])
-	}
+	assert.That(t, !strings.Contains(files["MANIFEST.txt"], "Could not be read") && order[len(order)-1] == "MANIFEST.txt",
+		"%v, with the manifest\n%s", order, files["MANIFEST.txt"])
 
 	for name, text := range files {
 		if at := strings.Index(text, planted); at >= 0 {
@@ -262,14 +259,10 @@ func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 	}
 
 	for _, what := range []string{"ClusterRoles of the installation: ", "NodeConfigRollouts: ", "ConfigMaps of namespace evenkeel-system: ", "the Lease of the controller: ", "the logs of the controller: ", "Pods of namespace evenkeel-install: "} {
-		if !strings.Contains(files["MANIFEST.txt"], "\n"+what) {
-			t.Errorf("no %q in\n%s", what, files["MANIFEST.txt"])
-		}
+		assert.That(t, strings.Contains(files["MANIFEST.txt"], "\n"+what), "no %q in\n%s", what, files["MANIFEST.txt"])
 	}
 
-	if strings.Contains(files["MANIFEST.txt"], "secrets") {
-		t.Errorf("the command has asked for Secrets:\n%s", files["MANIFEST.txt"])
-	}
+	assert.That(t, !strings.Contains(files["MANIFEST.txt"], "secrets"), "the command has asked for Secrets:\n%s", files["MANIFEST.txt"])
 }
 
 func TestAnInterruptedSupportBundleLeavesNoFile(t *testing.T) {

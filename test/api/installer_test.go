@@ -163,9 +163,8 @@ func TestTheAPIServerAcceptsTheSelfHostedKubelet(t *testing.T) {
 		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
 		{Key: "anything", Value: "else", Effect: corev1.TaintEffectNoExecute},
 	} {
-		if !slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool { return tolerates(tol, taint) }) {
-			t.Errorf("%s is not tolerated", taint.ToString())
-		}
+		assert.That(t, slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool { return tolerates(tol, taint) }),
+			"%s is not tolerated", taint.ToString())
 	}
 
 	if want := map[string]string{"kubernetes.io/os": "linux", "evenkeel.dev/kubelet": "self-hosted"}; !cmp.Equal(pod.NodeSelector, want) {

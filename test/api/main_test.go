@@ -269,9 +269,7 @@ func wantRefused(t *testing.T, err error, code int32, words ...string) {
 		return
 	}
 
-	if refused.Status().Code != code {
-		t.Errorf("got status %d, want %d: %v", refused.Status().Code, code, err)
-	}
+	assert.That(t, refused.Status().Code == code, "got status %d, want %d: %v", refused.Status().Code, code, err)
 
 	for _, w := range words {
 		assert.That(t, strings.Contains(err.Error(), w), "got error %q, want in it %q", err, w)

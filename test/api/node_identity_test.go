@@ -101,10 +101,8 @@ func TestANodesReportChangesOnlyTheStatus(t *testing.T) {
 	after := get(t, "self")
 	got, _, _ := unstructured.NestedString(after.Object, "status", "error")
 	assert.That(t, got == "reported", "got status.error %q, want reported", got)
-	if after.GetGeneration() != 1 || after.GetLabels()["pool"] != "gold" || after.GetAnnotations() != nil ||
-		after.GetFinalizers() != nil || after.GetOwnerReferences() != nil {
-		t.Errorf("the report changed more than the status: %v", after.Object)
-	}
+	assert.That(t, after.GetGeneration() == 1 && after.GetLabels()["pool"] == "gold" && after.GetAnnotations() == nil &&
+		after.GetFinalizers() == nil && after.GetOwnerReferences() == nil, "the report changed more than the status: %v", after.Object)
 
 	_, local, _ := unstructured.NestedMap(after.Object, "spec", "configSource", "local")
 	assert.That(t, local, "the report changed the spec: %v", after.Object["spec"])

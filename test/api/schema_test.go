@@ -293,9 +293,8 @@ func TestANodeConfigWithoutASpecGetsAnEmptyOne(t *testing.T) {
 		t.Run(who, func(t *testing.T) {
 			o := assert.Value(asNode(t, "bare").Create(t.Context(), parse(body), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
 			removeAtEnd(t, "bare")
-			if !hasEmptySpec(o) || o.GetGeneration() != 1 {
-				t.Errorf("it is stored with generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
-			}
+			assert.That(t, hasEmptySpec(o) && o.GetGeneration() == 1,
+				"it is stored with generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
 
 			assignable(t, "bare", 2)
 		})

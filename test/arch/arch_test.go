@@ -95,9 +95,7 @@ func TestTheAgentIsBuiltWithoutTemplatesOfHTML(t *testing.T) {
 	}
 
 	for _, p := range list(t, "-tags", string(flags[1]), "./cmd/evenkeel-agent") {
-		if slices.Contains(p.Deps, "html/template") {
-			t.Errorf("%s contains html/template", p.ImportPath)
-		}
+		assert.That(t, !slices.Contains(p.Deps, "html/template"), "%s contains html/template", p.ImportPath)
 	}
 }
 

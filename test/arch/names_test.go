@@ -61,8 +61,6 @@ func TestDocumentedLogAttributesExist(t *testing.T) {
 	names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Join(rows, ""), -1)
 	assert.That(t, len(names) >= 8, "docs/operating.md documents only %d attributes under Logs", len(names))
 	for _, name := range names {
-		if !used[name[1]] {
-			t.Errorf("docs/operating.md documents the attribute %s, but no log line has it", name[1])
-		}
+		assert.That(t, used[name[1]], "docs/operating.md documents the attribute %s, but no log line has it", name[1])
 	}
 }

@@ -27,9 +27,8 @@ func TestTheSupportedKubeletsAreTheSameEverywhere(t *testing.T) {
 	} {
 		raw := assert.Value(os.ReadFile("../../" + file))(t)
 		for _, text := range texts {
-			if !strings.Contains(string(raw), text) {
-				t.Errorf("%s does not have %q: the supported kubelets are %s to %s", file, text, oldest, newest)
-			}
+			assert.That(t, strings.Contains(string(raw), text),
+				"%s does not have %q: the supported kubelets are %s to %s", file, text, oldest, newest)
 		}
 	}
 }

@@ -107,15 +107,12 @@ func TestExamplesOfNodesHaveTheSameUnit(t *testing.T) {
 	var b butane
 	read(t, "butane.yaml", &b)
 	program, unit := one(t, b.Storage.Files), one(t, b.Systemd.Units)
-	if program.Mode != 0o755 || program.Contents.Verification["hash"] != "sha256-"+placeholder || unit.Name != filepath.Base(unitPath) || !unit.Enabled {
-		t.Errorf("butane.yaml: %+v, %+v", program, unit)
-	}
+	assert.That(t, program.Mode == 0o755 && program.Contents.Verification["hash"] == "sha256-"+placeholder &&
+		unit.Name == filepath.Base(unitPath) && unit.Enabled, "butane.yaml: %+v, %+v", program, unit)
 
 	want := strings.Replace(unit.Contents, program.Path, "/usr/local/bin/evenkeel-agent", 1)
 	for name, parts := range scripts(t) {
-		if parts[0] != want {
-			t.Errorf("%s has another unit than butane.yaml:\n%s", name, parts[0])
-		}
+		assert.That(t, parts[0] == want, "%s has another unit than butane.yaml:\n%s", name, parts[0])
 	}
 
 	analyze, err := exec.LookPath("systemd-analyze")

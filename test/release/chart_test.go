@@ -152,9 +152,8 @@ func TestThePluginComesAsArchiveWithAKrewManifest(t *testing.T) {
 	name := "kubectl-evenkeel-" + version + "-linux-" + goarch
 	got, modes := unpacked(t, all[name+".tar.gz"])
 	license := assert.Value(os.ReadFile(root + "/LICENSE"))(t)
-	if !bytes.Equal([]byte(got["kubectl-evenkeel"]), []byte(all[name])) || got["LICENSE"] != string(license) || !strings.HasPrefix(got["kubectl_complete-evenkeel"], "#!/bin/sh\n") {
-		t.Errorf("the archive has %d files, of which one differs", len(got))
-	}
+	assert.That(t, bytes.Equal([]byte(got["kubectl-evenkeel"]), []byte(all[name])) && got["LICENSE"] == string(license) &&
+		strings.HasPrefix(got["kubectl_complete-evenkeel"], "#!/bin/sh\n"), "the archive has %d files, of which one differs", len(got))
 
 	assert.NoDiff(t, cmp.Diff(map[string]int64{"kubectl-evenkeel": 0o755, "kubectl_complete-evenkeel": 0o755, "LICENSE": 0o644}, modes))
 	checkKrew(t, all, "https://github.com/evenkeel/evenkeel/releases/download/"+version, map[string]string{"linux/" + goarch: name + ".tar.gz kubectl-evenkeel"})

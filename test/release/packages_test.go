@@ -275,9 +275,7 @@ func TestPackagesHaveTheirMetadata(t *testing.T) {
 		said, err := cmd.CombinedOutput()
 		assert.Must(t, err == nil, "%v: %s", err, said)
 		for _, want := range tt.want {
-			if !strings.Contains(string(said), want) {
-				t.Errorf("%s %s: there is no %q in:\n%s", tt.program, tt.args[0], want, said)
-			}
+			assert.That(t, strings.Contains(string(said), want), "%s %s: there is no %q in:\n%s", tt.program, tt.args[0], want, said)
 		}
 	}
 }

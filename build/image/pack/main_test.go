@@ -30,9 +30,8 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	file := filepath.Join("new/dist", "evenkeel-kubelet-v1-arm64.tar")
 	assert.Equal(t, out.String(), "built "+file+" evenkeel.dev:5000/kubelet:v1\n")
 	archive, err := os.ReadFile(file)
-	if err != nil || !bytes.Contains(archive, []byte(`"Labels":{"a":"b=c"}`)) || !bytes.Contains(archive, []byte(`"Entrypoint":["/agent"]`)) {
-		t.Errorf("the archive lacks label or entrypoint, %v", err)
-	}
+	assert.That(t, err == nil && bytes.Contains(archive, []byte(`"Labels":{"a":"b=c"}`)) &&
+		bytes.Contains(archive, []byte(`"Entrypoint":["/agent"]`)), "the archive lacks label or entrypoint, %v", err)
 
 	// The other architecture's is in another directory, under the same name.
 	compile("amd64", "amd64/agent")

@@ -42,9 +42,8 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	api.Run("config", "diff", "node/compared-a", "rollout/compared@1").WantOutput(t, "no differences\n")
 	var d describe.Comparison
 	assert.NoError(t, json.Unmarshal([]byte(api.Run("config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").Out), &d))
-	if len(d.Differences) != 1 || d.Differences[0] != (describe.Difference{Field: "maxPods", A: "110", B: "130"}) || d.A.Name != "rollout/compared@1" {
-		t.Errorf("as JSON: %+v", d)
-	}
+	assert.That(t, len(d.Differences) == 1 && d.Differences[0] == (describe.Difference{Field: "maxPods", A: "110", B: "130"}) &&
+		d.A.Name == "rollout/compared@1", "as JSON: %+v", d)
 }
 
 func TestConfigDiffOfADropInComparesOnlyItsFields(t *testing.T) {

@@ -124,7 +124,5 @@ func TestValidateReportsAWriteError(t *testing.T) {
 	var errOut strings.Builder
 	env := command.NewEnv(program.Info{}, genericclioptions.IOStreams{Out: full, ErrOut: &errOut})
 	code := execute(t.Context(), env, "validate", fakeapi.File(t, fakeapi.Header), "-o", "json")
-	if code != 2 || errOut.String() != "error: write /dev/full: no space left on device\n" {
-		t.Errorf("%d, %s", code, errOut.String())
-	}
+	assert.That(t, code == 2 && errOut.String() == "error: write /dev/full: no space left on device\n", "%d, %s", code, errOut.String())
 }

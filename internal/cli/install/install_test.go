@@ -225,9 +225,8 @@ func TestInstallEndsAtNodesThatDoNotFinish(t *testing.T) {
 				got.Want(t, tt.code, nil, name+": FAILED: "+tt.why, "failed on "+name)
 				var r Report
 				c.must(json.Unmarshal([]byte(got.Out), &r))
-				if len(r.Nodes) != 2 || r.Nodes[0].Name != name || r.Nodes[0].State != installer.Failed || !strings.HasPrefix(r.Nodes[0].Why, tt.why) || r.Image != "evenkeel.dev/agent:v1.0.0" {
-					t.Errorf("the report is %+v", r)
-				}
+				assert.That(t, len(r.Nodes) == 2 && r.Nodes[0].Name == name && r.Nodes[0].State == installer.Failed &&
+					strings.HasPrefix(r.Nodes[0].Why, tt.why) && r.Image == "evenkeel.dev/agent:v1.0.0", "the report is %+v", r)
 
 				c.wantLabels(name + "=install-failed")
 			})
@@ -363,9 +362,8 @@ func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
 		}
 
 		r := &v1alpha1.NodeConfigRollout{}
-		if !c.exists(r, "", "done") || !r.Spec.Paused || !c.exists(&v1alpha1.NodeConfig{}, "", "a") {
-			t.Errorf("the rollout is %+v; it is to be paused, and NodeConfigs are to stay", r.Spec)
-		}
+		assert.That(t, c.exists(r, "", "done") && r.Spec.Paused && c.exists(&v1alpha1.NodeConfig{}, "", "a"),
+			"the rollout is %+v; it is to be paused, and NodeConfigs are to stay", r.Spec)
 
 		c.Run("uninstall", "--yes").WantOutput(t, "evenkeel-install/evenkeel-installer deleted") // nothing is left to do
 	})

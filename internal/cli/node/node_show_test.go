@@ -95,9 +95,8 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 
 	var v describe.Node
 	assert.NoError(t, json.Unmarshal([]byte(api.Run("node", "broken-a", "-o", "json").Out), &v))
-	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
-		t.Errorf("as JSON: %+v", v)
-	}
+	assert.That(t, v.Name == "broken-a" && v.Rollout == "broken" && v.State == "Failed" && v.Phase == "Halted" && v.Spec != nil &&
+		v.Status != nil && len(v.Next) == 2, "as JSON: %+v", v)
 
 	api.Run("node", "broken-a", "-o", "yaml").WantOutput(t, "name: broken-a\n", "position: Failed\n", "rollout: broken\n", "state: Failed\n")
 }

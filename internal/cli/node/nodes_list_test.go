@@ -103,9 +103,8 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	var list struct{ Items []describe.Row }
 	got := api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")
 	assert.NoError(t, json.Unmarshal([]byte(got.Out), &list))
-	if len(list.Items) != 1 || list.Items[0].Name != "standing-b" || list.Items[0].Why != "NotHealthy: it was not healthy for 2m" {
-		t.Errorf("failed: %s", got.Out)
-	}
+	assert.That(t, len(list.Items) == 1 && list.Items[0].Name == "standing-b" &&
+		list.Items[0].Why == "NotHealthy: it was not healthy for 2m", "failed: %s", got.Out)
 }
 
 func TestARightThatIsMissingIsNamed(t *testing.T) {

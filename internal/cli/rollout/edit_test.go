@@ -102,9 +102,8 @@ func TestAnEditGivesUpAfterManyConflicts(t *testing.T) {
 		r.Spec.Paused = true
 		return "paused", nil
 	}))
-	if !apierrors.IsConflict(err) || read(t, c).Spec.Paused {
-		t.Errorf("the error is %v and paused %v, want a conflict and nothing written", err, read(t, c).Spec.Paused)
-	}
+	assert.That(t, apierrors.IsConflict(err) && !read(t, c).Spec.Paused,
+		"the error is %v and paused %v, want a conflict and nothing written", err, read(t, c).Spec.Paused)
 }
 
 func TestAPushWritesOnlyTheChangeItShowed(t *testing.T) {

@@ -53,9 +53,7 @@ func FuzzManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ParseManifest(data)
 		if err != nil {
-			if len(err.Error()) > 3000+10*len(data) {
-				t.Errorf("%q is refused with %d bytes", data, len(err.Error()))
-			}
+			assert.That(t, len(err.Error()) <= 3000+10*len(data), "%q is refused with %d bytes", data, len(err.Error()))
 
 			return
 		}

@@ -38,17 +38,15 @@ func TestTheGraphHasColorsOnlyOnRequest(t *testing.T) {
 	v := newSimulationView(rollout.Simulate(f.Input, f.Nodes, m), m, false)
 	v.print(&plain, false)
 	v.print(&colored, true)
-	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
-		t.Errorf("plain:\n%q\ncolored:\n%q", plain.String(), colored.String())
-	}
+	assert.That(t, !strings.Contains(plain.String(), "\x1b") && strings.Contains(colored.String(), "\x1b"),
+		"plain:\n%q\ncolored:\n%q", plain.String(), colored.String())
 }
 
 func TestTheGraphOfOneNodeIsOneLineHigh(t *testing.T) {
 	v := simulationView{DurationSeconds: 600, Samples: []sampleView{{}, {AfterSeconds: 300, Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
 	lines := strings.Split(v.plot(false), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
-		t.Errorf("the plot is\n%s", strings.Join(lines, "\n"))
-	}
+	assert.That(t, len(lines) == 4 && strings.Contains(lines[0], "1┤") && strings.Contains(lines[1], "0┼") &&
+		strings.HasPrefix(lines[2], "    0s "), "the plot is\n%s", strings.Join(lines, "\n"))
 
 	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
 	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
@@ -75,9 +73,8 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	schedule := fmt.Sprintf("schedule: \"%d %d * * *\", duration: 5m", opens.Minute(), opens.Hour())
 	end := opens.Add(24*time.Hour + 2*time.Minute + query.AnswerTime)
 	v, text := plan(2, "{"+schedule+", finish: Within}") // one node each day: a second trial would not end in the window
-	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != v1alpha1.RolloutWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
-		t.Errorf("the plan is %+v, want the end %s", v, end)
-	}
+	assert.That(t, v.EndTime != nil && v.EndTime.Equal(end) && v.Phase == v1alpha1.RolloutWaiting && len(v.Batches) == 2 &&
+		strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)), "the plan is %+v, want the end %s", v, end)
 
 	for _, want := range []string{"it ends after about 29h", ", at " + end.Format(time.RFC3339) + ": Complete. A trial takes 2m.\n", "Result                Complete, after 29h"} {
 		assert.That(t, strings.Contains(text, want), "the output is %q, want %q", text, want)
@@ -141,9 +138,8 @@ func TestPlanOfSimulatedNodes(t *testing.T) {
 		}
 	}
 
-	if len(seen) != 20 || v.End != v1alpha1.RolloutComplete || v.Approvals != 1 || v.TrialSeconds != 120 || v.Nodes.Pending != 20 || v.Simulation != nil {
-		t.Errorf("%d nodes in batches, plan %+v", len(seen), v)
-	}
+	assert.That(t, len(seen) == 20 && v.End == v1alpha1.RolloutComplete && v.Approvals == 1 && v.TrialSeconds == 120 &&
+		v.Nodes.Pending == 20 && v.Simulation == nil, "%d nodes in batches, plan %+v", len(seen), v)
 }
 
 func TestPlanShortensAListOfManyBatches(t *testing.T) {
@@ -166,9 +162,8 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	var v PlanReport
 	assert.NoError(t, json.Unmarshal([]byte(api.Run(append(args, "-o", "json")...).Out), &v))
 	s := v.Simulation
-	if s == nil || s.Phase != v1alpha1.RolloutHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
-		t.Fatalf("simulated: %+v", s)
-	}
+	assert.Must(t, s != nil && s.Phase == v1alpha1.RolloutHalted && s.StoppedAfter != nil && s.FailedAtStop >= 10 &&
+		s.Touched >= s.FailedInTheEnd && s.Touched <= 101 && s.Members == 500 && len(s.Samples) >= 4, "simulated: %+v", s)
 
 	got := api.Run(args...)
 	got.WantOutput(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
