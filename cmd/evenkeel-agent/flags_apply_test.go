@@ -68,9 +68,8 @@ func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	assert.Must(t, len(files) == 1 && words == "the agent runs; "+files[0]+" replaces flags of the kubelet", "%q, files %q", words, files)
 	data, err := os.ReadFile(files[0])
-	if want := "# Replaces the kubelet's flags: [\"--max-pods=250\"]\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"; err != nil || string(data) != want {
-		t.Errorf("got %q, %v", data, err)
-	}
+	want := "# Replaces the kubelet's flags: [\"--max-pods=250\"]\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"
+	assert.That(t, err == nil && string(data) == want, "got %q, %v", data, err)
 	if want := append(f.agent, "--flags-dropin="+files[0]); f.request.Keep || !slices.Equal(f.request.Flags, want) || f.request.Unit != "kubelet.service" {
 		t.Errorf("the request is %+v", f.request)
 	}
@@ -98,22 +97,19 @@ func TestADropInIsRemovedIfItsAgentIsNotInstalled(t *testing.T) {
 		f, dir := unitWith(t, "--max-pods=250")
 		f.install = func() error { return fails }
 		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
-		if _, err := os.Stat(dir); !os.IsNotExist(err) || f.request == nil {
-			t.Errorf("%s: %s: %v, request %+v", name, dir, err, f.request)
-		}
+		_, err := os.Stat(dir)
+		assert.That(t, os.IsNotExist(err) && f.request != nil, "%s: %s: %v, request %+v", name, dir, err, f.request)
 
 		assert.NoError(t, os.MkdirAll(dir, 0o755))
 		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("%s: left %v, %v", name, left, err)
-		}
+		left, err := os.ReadDir(dir)
+		assert.That(t, err == nil && len(left) == 0, "%s: left %v, %v", name, left, err)
 	}
 
 	f, dir := unitWith(t, "--max-pods=250")
 	f.install = func() error { return errors.Join(install.ErrTakenBack, os.RemoveAll(dir)) }
-	if _, err := f.apply(t, dir); !errors.Is(err, install.ErrTakenBack) || !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a drop-in that cannot be removed: %v", err)
-	}
+	_, err := f.apply(t, dir)
+	assert.That(t, errors.Is(err, install.ErrTakenBack) && errors.Is(err, os.ErrNotExist), "a drop-in that cannot be removed: %v", err)
 }
 
 func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
@@ -151,9 +147,8 @@ func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 		})
 	}
 
-	if left, _ := filepath.Glob(own + "/99-*"); left != nil {
-		t.Errorf("left %q", left)
-	}
+	left, _ := filepath.Glob(own + "/99-*")
+	assert.That(t, left == nil, "left %q", left)
 
 	f, dir := unitWith(t, "--node-labels=a=b")
 	if words, err := f.apply(t, dir); err != nil || words != "no flag of the kubelet can be removed: nothing to do" || f.request != nil {
@@ -220,7 +215,6 @@ func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
 	checked, err := checkAgent(t.Context(), flags, f.kubelet, false)
 	want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: open /none.conf: no such file or directory"
 	assert.That(t, err == nil && slices.Contains(checked.Warnings, want), "%q, %v", checked.Warnings, err)
-	if checked, err := checkAgent(t.Context(), flags, f.kubelet, true); err != nil || len(checked.Warnings) > 0 {
-		t.Errorf("without the agent: %q, %v", checked.Warnings, err)
-	}
+	checked, err = checkAgent(t.Context(), flags, f.kubelet, true)
+	assert.That(t, err == nil && len(checked.Warnings) == 0, "without the agent: %q, %v", checked.Warnings, err)
 }

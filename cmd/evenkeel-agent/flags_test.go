@@ -80,7 +80,6 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 func TestAValueWithANewlineStaysInTheComment(t *testing.T) {
 	var out strings.Builder
 	comment(&out, "Flags:", []string{"--a=b\nmaxPods: 1"})
-	if want := "# Flags:\n#   --a=b\\nmaxPods: 1\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
+	want := "# Flags:\n#   --a=b\\nmaxPods: 1\n"
+	assert.That(t, out.String() == want, "got %q, want %q", out.String(), want)
 }

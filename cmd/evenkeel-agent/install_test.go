@@ -64,11 +64,10 @@ func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 		{"--init-config-dir=" + init, "http://127.0.0.1:10333/healthz"},
 		{"--local-invalid=degrade", "http://127.0.0.1:10248/healthz"},
 	} {
-		if with, err := checkAgent(t.Context(), []string{c.flag}, argv, false); err != nil || with.Target.Healthz != c.healthz {
-			t.Errorf("%s, with the agent: %+v, %v", c.flag, with, err)
-		}
+		with, err := checkAgent(t.Context(), []string{c.flag}, argv, false)
+		assert.That(t, err == nil && with.Target.Healthz == c.healthz, "%s, with the agent: %+v, %v", c.flag, with, err)
 
-		_, err := checkAgent(t.Context(), []string{c.flag}, argv, true)
+		_, err = checkAgent(t.Context(), []string{c.flag}, argv, true)
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%s, without it: %v, want %s", c.flag, err, want)
 	}
 }

@@ -102,9 +102,8 @@ func TestOnHostBecomesTheAgentOnTheHostWithTheCopiedKubelet(t *testing.T) {
 			assert.Must(t, err == nil && len(copies) == 2, "copies: %q, %v; it said %s", copies, err, said)
 			want := fmt.Sprintf("agent %s --lock-file=/l -- %s --v=2 -- more in %s\n", copies[0], copies[1], tt.entered)
 			assert.That(t, strings.Contains(said, want) && code == 9, "exit status %d, and it said\n%swant %s", code, said, want)
-			if want := fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s kubelet=%s\n", copies[0], copies[1]); !strings.Contains(said, want) {
-				t.Errorf("it does not say %s", want)
-			}
+			want = fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s kubelet=%s\n", copies[0], copies[1])
+			assert.That(t, strings.Contains(said, want), "it does not say %s", want)
 		})
 	}
 }
@@ -117,9 +116,8 @@ func TestOnHostCarriesOutACommandOfTheAgentWithTheAgentAlone(t *testing.T) {
 	assert.Must(t, err == nil && len(copies) == 1, "copies: %q, %v; it said %s", copies, err, said)
 	want := fmt.Sprintf("agent %s install --stay -- --listen=:1 -- %s/kubelet in the host, API none\n", copies[0], dir)
 	assert.That(t, strings.Contains(said, want) && code == 9, "exit status %d, and it said\n%swant %s", code, said, want)
-	if want := fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s command=install\n", copies[0]); !strings.Contains(said, want) {
-		t.Errorf("it does not say %s", want)
-	}
+	want = fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s command=install\n", copies[0])
+	assert.That(t, strings.Contains(said, want), "it does not say %s", want)
 }
 
 func TestOnHostKeepsTheAgentsThatAUnitOrAChangeMayStartNext(t *testing.T) {

@@ -191,9 +191,8 @@ func TestVerbosityShowsRequests(t *testing.T) {
 	s := httptest.NewServer(discovered(answer(200, "application/json", someRollouts)))
 	t.Cleanup(s.Close)
 	kubeconfig := kubeconfigOf(t, s.URL, &clientcmdapi.AuthInfo{})
-	if got := evenkeelAs(t, kubeconfig, "rollout", "list", "-o", "name"); got.Err != "" {
-		t.Errorf("without -v the command logs %q", got.Err)
-	}
+	got := evenkeelAs(t, kubeconfig, "rollout", "list", "-o", "name")
+	assert.That(t, got.Err == "", "without -v the command logs %q", got.Err)
 
 	for _, level := range []string{"-v=6", "-v6", "--v=6"} {
 		got := evenkeelAs(t, kubeconfig, "rollout", "list", "-o", "name", level)

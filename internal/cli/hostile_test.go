@@ -163,9 +163,8 @@ func TestADeeplyNestedRolloutIsPrintedOnOneLine(t *testing.T) {
 	for _, f := range []printing.Format{printing.JSON, printing.YAML} {
 		var out bytes.Buffer
 		assert.NoError(t, printing.Object(&out, f, r))
-		if lines := strings.Count(out.String(), "\n"); lines != 1 || !strings.Contains(out.String(), `"x":`+deep) {
-			t.Errorf("%s: %d lines: %.200s", f, lines, out.String())
-		}
+		lines := strings.Count(out.String(), "\n")
+		assert.That(t, lines == 1 && strings.Contains(out.String(), `"x":`+deep), "%s: %d lines: %.200s", f, lines, out.String())
 	}
 
 	line, err := printing.Document(r)

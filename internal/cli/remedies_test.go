@@ -50,9 +50,8 @@ func TestEveryCommandThatAMessageNamesIsValid(t *testing.T) {
 			for _, text := range textsOf(t, path) {
 				for _, c := range commandsIn(text) {
 					found++
-					if why := invalid(c); why != "" {
-						t.Errorf("%s: kubectl evenkeel %s: %s", path, strings.Join(c, " "), why)
-					}
+					why := invalid(c)
+					assert.That(t, why == "", "%s: kubectl evenkeel %s: %s", path, strings.Join(c, " "), why)
 				}
 			}
 

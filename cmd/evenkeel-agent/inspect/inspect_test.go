@@ -61,16 +61,14 @@ func TestForgetChangesTheRecordsOrAsksTheAgentThatRuns(t *testing.T) {
 	}
 
 	store := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil))(t)
-	if requests, err := store.ForgetRequests(); err != nil || !slices.Equal(requests, []string{"uid-bad"}) {
-		t.Errorf("the requests are %q, %v", requests, err)
-	}
+	requests, err := store.ForgetRequests()
+	assert.That(t, err == nil && slices.Equal(requests, []string{"uid-bad"}), "the requests are %q, %v", requests, err)
 }
 
 func TestWhatARunningAgentReportsOverridesTheRecords(t *testing.T) {
 	dir := directory(t)
-	if s, err := Summarize(dir); err != nil || s.AgentRuns || s.Running != nil || len(s.Problems) != 0 {
-		t.Errorf("without an agent: %+v, %v", s, err)
-	}
+	s, err := Summarize(dir)
+	assert.That(t, err == nil && !s.AgentRuns && s.Running == nil && len(s.Problems) == 0, "without an agent: %+v, %v", s, err)
 
 	runs(t, dir)
 	if s, err := Summarize(dir); err != nil || !s.AgentRuns || s.Running != nil || len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0], "the agent has not said yet") {

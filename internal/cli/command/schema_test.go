@@ -142,9 +142,8 @@ func TestAProtectedFieldIsANoteOnlyIfItIsThere(t *testing.T) {
 		assert.That(t, err == nil && strings.HasPrefix(notes, tt.want) && (tt.want != "" || notes == ""), "%s: %v, %q", tt.config, err, notes)
 	}
 
-	if notes, _ := checked(t, "mayPods: 1"); strings.Contains(notes, "protected") {
-		t.Errorf("an unknown field is called protected: %q", notes)
-	}
+	notes, _ := checked(t, "mayPods: 1")
+	assert.That(t, !strings.Contains(notes, "protected"), "an unknown field is called protected: %q", notes)
 }
 
 func TestProtectedFieldsAreShownAsTheFileNamesThem(t *testing.T) {

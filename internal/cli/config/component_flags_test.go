@@ -47,14 +47,12 @@ func TestComponentsLeaveNoTemporaryFiles(t *testing.T) {
 		assert.That(t, v.Outcome == component.Accepted, "%s: %s: %s", name, v.Outcome, v.Message)
 	}
 
-	if left, err := os.ReadDir(scratch); err != nil || len(left) != 1 {
-		t.Errorf("they use %v, %v", left, err)
-	}
+	left, err := os.ReadDir(scratch)
+	assert.That(t, err == nil && len(left) == 1, "they use %v, %v", left, err)
 
 	done()
-	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
-		t.Errorf("left are %v, %v", left, err)
-	}
+	left, err = os.ReadDir(scratch)
+	assert.That(t, err == nil && len(left) == 0, "left are %v, %v", left, err)
 }
 
 func TestWithoutComponentsThereIsNoTemporaryDirectory(t *testing.T) {
@@ -74,9 +72,8 @@ func TestAMissingComponentIsAnError(t *testing.T) {
 	done()
 	want := "--component-binary=kubelet=/nowhere/kubelet: there is no kubelet at /nowhere/kubelet: file does not exist"
 	assert.That(t, all == nil && err != nil && err.Error() == want, "%v, %v, want %s", all, err, want)
-	if left, err := filepath.Glob(scratch + "/*"); err != nil || len(left) != 0 {
-		t.Errorf("left are %v, %v", left, err)
-	}
+	left, err := filepath.Glob(scratch + "/*")
+	assert.That(t, err == nil && len(left) == 0, "left are %v, %v", left, err)
 
 	t.Setenv("TMPDIR", "/nowhere")
 	if _, done, err = f.open(io.Discard); err == nil {

@@ -38,21 +38,18 @@ func TestOutputOverwritesNothing(t *testing.T) {
 		assert.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 	}
 
-	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
-		t.Errorf("it holds %q, %v", text, err)
-	}
-	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
-		t.Errorf("there are %v, %v", all, err)
-	}
+	text, err := os.ReadFile(file)
+	assert.That(t, err == nil && string(text) == "old", "it holds %q, %v", text, err)
+	all, err := os.ReadDir(dir)
+	assert.That(t, err == nil && len(all) == 2, "there are %v, %v", all, err)
 }
 
 func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 	for _, path := range []string{"", "-"} {
 		var out bytes.Buffer
 		a := &app{&command.Env{IOStreams: genericclioptions.IOStreams{Out: &out}}}
-		if err := a.output(path, []byte("a: b\n")); err != nil || out.String() != "a: b\n" {
-			t.Errorf("%q: %q, %v", path, out.String(), err)
-		}
+		err := a.output(path, []byte("a: b\n"))
+		assert.That(t, err == nil && out.String() == "a: b\n", "%q: %q, %v", path, out.String(), err)
 	}
 }
 

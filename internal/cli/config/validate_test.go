@@ -58,9 +58,8 @@ func TestWarningsAreUnderTheVerdict(t *testing.T) {
 		Place: "f.yaml, document 2", Kind: "KubeletConfiguration", Component: "kubelet", Version: "v1.36.3", Verdict: accepted,
 		Warnings: []string{"not judged: failCgroupV1\nis true\x1b[2J"},
 	})
-	if want := "f.yaml, document 2: kubelet v1.36.3: accepted\n  not judged: failCgroupV1 is true\\x1b[2J\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
+	want := "f.yaml, document 2: kubelet v1.36.3: accepted\n  not judged: failCgroupV1 is true\\x1b[2J\n"
+	assert.That(t, out.String() == want, "got %q, want %q", out.String(), want)
 }
 
 func execute(ctx context.Context, env *command.Env, args ...string) int {
@@ -106,9 +105,8 @@ func TestInterruptedValidateHasNoVerdict(t *testing.T) {
 	file := fakeapi.File(t, fakeapi.Header)
 	got := validateUntil(t, begun, nil, file, "--component-binary=kubelet="+kubelet)
 	assert.That(t, got.Code == 2 && got.Out == "" && got.Err == "error: interrupted at "+file+"\n", "%+v", got)
-	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
-		t.Errorf("left are %v, %v", left, err)
-	}
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	assert.That(t, err == nil && len(left) == 0, "left are %v, %v", left, err)
 }
 
 func TestValidateIsInterruptedWhileReadingStandardInput(t *testing.T) {

@@ -163,9 +163,8 @@ func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
 		}
 
 		time.Sleep(time.Minute)
-		if now, err := c.installers.PodsOf(t.Context()); err != nil || !maps.Equal(now, before) {
-			t.Errorf("pods were %v, and are %v with the next manifests, %v", before, now, err)
-		}
+		now, err := c.installers.PodsOf(t.Context())
+		assert.That(t, err == nil && maps.Equal(now, before), "pods were %v, and are %v with the next manifests, %v", before, now, err)
 
 		c.Run("install", "--yes").WantOutput(t, "with evenkeel.dev/agent:v1.1.0: 3 to install", "b: installed v1.1.0", "3 of 3 nodes installed")
 		c.wantOrder(1, "b", "c", "a-control")

@@ -114,9 +114,8 @@ func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 			got.Want(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"}, "note: it is not known whether node a would accept this: "+want)
 			assert.That(t, !strings.Contains(got.Out, "Preflight:"), "an answer although nobody was asked:\n%s", got.Out)
 			all := &v1alpha1.NodeConfigPreflightList{}
-			if err := api.List(t.Context(), all); err != nil || len(all.Items) != 0 {
-				t.Errorf("%d preflights were created, which nobody answers: %v", len(all.Items), err)
-			}
+			err := api.List(t.Context(), all)
+			assert.That(t, err == nil && len(all.Items) == 0, "%d preflights were created, which nobody answers: %v", len(all.Items), err)
 		})
 	}
 }

@@ -60,18 +60,15 @@ func TestNodesListsConfigurations(t *testing.T) {
 	api.Run("nodes", "-l", "pool="+pool, "-o", "wide").WantOutput(t,
 		"ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "table-b", "z1 v1.36.3 v0.1.0 NodeConfig Host ConfigOK is not True\n",
 		"table-c", "z1 v1.36.3 - - - no agent yet: no NodeConfig\n")
-	if got := api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--failed"); got.Out != "node/table-b\n" {
-		t.Errorf("failed: %+v", got)
-	}
-	if got := api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--problems"); got.Out != "node/table-b\nnode/table-c\nnode/table-e\n" {
-		t.Errorf("problems: %+v", got)
-	}
+	got = api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--failed")
+	assert.That(t, got.Out == "node/table-b\n", "failed: %+v", got)
+	got = api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--problems")
+	assert.That(t, got.Out == "node/table-b\nnode/table-c\nnode/table-e\n", "problems: %+v", got)
 
 	api.Run("nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").WantOutput(t,
 		"items:\n- active: "+old.Name, "configOK:", "reason: CrashLooped", "name: table-b")
-	if got := api.Run("nodes", "-l", "pool=nobody"); got.Code != 0 || got.Out != "" || got.Err != "No nodes found\n" {
-		t.Errorf("no nodes: %+v", got)
-	}
+	got = api.Run("nodes", "-l", "pool=nobody")
+	assert.That(t, got.Code == 0 && got.Out == "" && got.Err == "No nodes found\n", "no nodes: %+v", got)
 }
 
 func TestNodesOfARolloutShowTheirState(t *testing.T) {
@@ -185,11 +182,10 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	wide.WantOutput(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
 		"z1 v1.36.3 v0.1.0 NodeConfig Bootstrap -\n", "z1 v1.36.3 v0.1.0 NodeConfig Host -\n")
 	const want = "note: the bootstrap kubelet still runs on 1 of 3 nodes: -o wide lists the run mode\n"
-	if got := api.Run("nodes", "-l", "pool=kinds"); got.Err != want || wide.Err != want {
-		t.Errorf("the notes are %q and %q, want %q", got.Err, wide.Err, want)
-	}
+	got := api.Run("nodes", "-l", "pool=kinds")
+	assert.That(t, got.Err == want && wide.Err == want, "the notes are %q and %q, want %q", got.Err, wide.Err, want)
 
-	got := api.Run("nodes", "-l", "pool=kinds", "-o", "json")
+	got = api.Run("nodes", "-l", "pool=kinds", "-o", "json")
 	var list struct{ Items []describe.Row }
 	err := json.Unmarshal([]byte(got.Out), &list)
 	assert.Must(t, err == nil && len(list.Items) == 4 && got.Err == "", "as JSON: %+v, %v", got, err)

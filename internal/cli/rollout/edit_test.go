@@ -88,9 +88,8 @@ func TestAnEditKeepsConcurrentChanges(t *testing.T) {
 		return "paused", nil
 	}))
 	assert.NoError(t, err)
-	if r := read(t, c); !r.Spec.Paused || r.Spec.Priority != 3 {
-		t.Errorf("paused is %v and priority %d, want both edits", r.Spec.Paused, r.Spec.Priority)
-	}
+	r := read(t, c)
+	assert.That(t, r.Spec.Paused && r.Spec.Priority == 3, "paused is %v and priority %d, want both edits", r.Spec.Paused, r.Spec.Priority)
 
 	assert.Equal(t, out.String(), "rollout workers paused\n", "what it prints")
 }

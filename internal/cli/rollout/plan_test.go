@@ -49,9 +49,8 @@ func TestTheGraphOfOneNodeIsOneLineHigh(t *testing.T) {
 		strings.HasPrefix(lines[2], "    0s "), "the plot is\n%s", strings.Join(lines, "\n"))
 
 	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
-	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
-		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
-	}
+	lines = strings.Split(done.plot(false), "\n")
+	assert.That(t, strings.HasPrefix(lines[len(lines)-2], "    0s "), "the plot of what is done is\n%s", strings.Join(lines, "\n"))
 }
 
 func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
@@ -272,9 +271,8 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 	for _, want := range []string{"Rollout lost, revision 2: 2 nodes selected, 1 updated, 1 to come, 0 excluded", "No node is assigned the revision: Invalid: spec.template.configMapRef: ConfigMap "} {
 		assert.That(t, strings.Contains(got.Out, want), "the plan lacks %q:\n%s", want, got.Out)
 	}
-	if want := "rollout lost is invalid: spec.template.configMapRef: ConfigMap "; got.Code != 1 || !strings.Contains(got.Err, want) {
-		t.Errorf("exit code %d, want 1 and %q: %s", got.Code, want, got.Err)
-	}
+	want := "rollout lost is invalid: spec.template.configMapRef: ConfigMap "
+	assert.That(t, got.Code == 1 && strings.Contains(got.Err, want), "exit code %d, want 1 and %q: %s", got.Code, want, got.Err)
 }
 
 func TestPlanOfAnOldConfigurationHasTheNextNumber(t *testing.T) {

@@ -46,9 +46,8 @@ func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	have, err := describe.StepsOf(none)
 	assert.NoError(t, err)
 	none.Spec.Strategy.Steps = assert.Value(parseSteps(stepsFlag(nil)))(t)
-	if got, err := describe.StepsOf(none); err != nil || !reflect.DeepEqual(got, have) {
-		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
-	}
+	got, err := describe.StepsOf(none)
+	assert.That(t, err == nil && reflect.DeepEqual(got, have), "without any they are %v, and given again %v (%v)", have, got, err)
 }
 
 func TestParseStepsNamesTheWrongStep(t *testing.T) {
@@ -129,9 +128,8 @@ func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
 	api.Run("push", "repush", "-f", file, "--yes").Want(t, command.ExitHalted, nil, warning,
 		"error: rollout repush was not changed: push another configuration, or use --force if the cause of the failure is repaired\n")
 	now := &v1alpha1.NodeConfigRollout{}
-	if err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now); err != nil || now.Generation != r.Generation {
-		t.Errorf("generation %d, want %d: %v", now.Generation, r.Generation, err)
-	}
+	err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now)
+	assert.That(t, err == nil && now.Generation == r.Generation, "generation %d, want %d: %v", now.Generation, r.Generation, err)
 
 	got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run")
 	assert.That(t, got.Code == 0 && !strings.Contains(got.Err, "stopped"), "another configuration: exit %d: %s", got.Code, got.Err)

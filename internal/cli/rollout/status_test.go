@@ -164,9 +164,8 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 		}
 
 		r.Generation++
-		if code, over := exitCode(r, paused); code != 0 || over {
-			t.Errorf("%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
-		}
+		code, over := exitCode(r, paused)
+		assert.That(t, code == 0 && !over, "%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
 	}
 }
 
