@@ -112,7 +112,7 @@ func (n *node) runWeb(nodes ...string) {
 		}
 
 		if ready != webPods || !on[nodes[0]] || !on[nodes[1]] {
-			return fmt.Errorf("%d pods are ready, on %v", ready, on)
+			return fmt.Errorf("ready: %d, on %v", ready, on)
 		}
 
 		return nil
