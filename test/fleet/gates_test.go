@@ -45,6 +45,7 @@ func startGauge(s *scenario) *gauge {
 	g.server, err = promserver.Start(binary, s.t.TempDir(), map[string]string{"prometheus.yaml": fmt.Sprintf(
 		"global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: test, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(exporter.URL, "http://"))})
 	s.do(err)
+	s.t.Cleanup(func() { assert.OK(s.t, g.server.Stop()) })
 
 	return g
 }
