@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubelet "k8s.io/kubelet/pkg/apis"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -38,6 +40,25 @@ func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 		"topology.kubernetes.io/rack": false, "xnode.kubernetes.io/x": false,
 	} {
 		assert.Equal(t, nodeMaySet(key), want, key)
+	}
+}
+
+func TestCanariesAreSelectedByTheirLabels(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"canary": "yes", "zone": "a"}}}
+	for name, test := range map[string]struct {
+		selector map[string]string
+		want     bool
+	}{
+		"the labels match":     {map[string]string{"canary": "yes", "zone": "a"}, true},
+		"one label differs":    {map[string]string{"canary": "yes", "zone": "b"}, false},
+		"one label is missing": {map[string]string{"canary": "yes", "rack": "a"}, false},
+		"no selector":          {nil, false},
+	} {
+		r := &v1alpha1.NodeConfigRollout{}
+		r.Spec.AllNodes, r.Spec.Strategy.CanarySelector = true, test.selector
+		var n rollout.Node
+		assert.Value(SelectionOf(r))(t).Place(&n, node, "")
+		assert.Equal(t, n.Canary, test.want, name)
 	}
 }
 

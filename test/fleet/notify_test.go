@@ -64,9 +64,13 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 		return hook.of(s.name, kind)[n-1]
 	}
 
+	canary := s.node(0) // without a selector, it is not the first one
+	s.label("canary", "yes", canary)
 	c := begin()
-	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, canarySelector: {canary: "yes"}, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	st := r.await(at(1, v1alpha1.RolloutAwaitingApproval))
+	s.same("have the revision first", s.everGiven(st.UpdateRevision.ConfigMapRef), []string{canary})
 	e := await(notify.AwaitingApproval, 1)
 	assert.That(t, e.Time.Equal(st.StepTime.Time) && e.Data.Revision == 1 && e.Data.Message == st.Message, "got %+v, the status is %+v", e, st)
 	r.approve(1, 1)

@@ -110,6 +110,16 @@ func (s *scenario) fault(text string, nodes ...string) {
 	}
 }
 
+// label gives nodes a label.
+func (s *scenario) label(key, value string, nodes ...string) {
+	s.t.Helper()
+	for _, name := range nodes {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		s.do(kube.Patch(s.t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+}
+
 // until polls until something is so.
 func (s *scenario) until(what string, so func() (is string, ok bool)) {
 	s.t.Helper()
