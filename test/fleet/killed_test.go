@@ -7,11 +7,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -81,4 +83,33 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 			t.Errorf("seed %d: %s was written to %d times, for %d revisions", seed, name, nc.Generation-1, revisions)
 		}
 	}
+}
+
+func TestAFrozenLeaderIsReplacedAndEnds(t *testing.T) { // not parallel: it stops the shared controller
+	s := play(t, "frozen", 2)
+	alone(t)
+	leads := func(p *process) {
+		t.Helper()
+		s.until("it leads", func() (string, bool) { return p.said(""), strings.Contains(p.said(""), "all watches are synced") })
+	}
+	former := s.controller()
+	leads(former)
+	next := s.controller()
+	s.do(former.Cmd.Process.Signal(syscall.SIGSTOP))
+	// End its lease now, without waiting for it to expire.
+	lease := &coordinationv1.Lease{}
+	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease))
+	s.do(kube.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))))
+	leads(next)
+	s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`).complete(1)
+	s.do(former.Cmd.Process.Signal(syscall.SIGCONT))
+	select {
+	case <-former.Done:
+	case <-time.After(within):
+		t.Fatal("the former leader goes on")
+	}
+
+	assert.That(t, former.Cmd.ProcessState.ExitCode() == 1 && strings.Contains(former.said(""), "this controller is no longer the leader"),
+		"it ended with %s, and said:\n%s", former.Cmd.ProcessState, former.said(""))
+	s.do(next.stop()) // it gives the lease up
 }
