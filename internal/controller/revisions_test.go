@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -134,6 +135,9 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
 	assert.That(t, strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/source: ") && *r.Status.UpdateRevision == *second,
 		"the message is %q, the target %+v", r.Status.Message, r.Status.UpdateRevision)
+	degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
+	assert.That(t, degraded != nil && degraded.Status == metav1.ConditionTrue && degraded.Reason == "TemplateInvalid",
+		"Degraded is %+v", degraded)
 	source.Data["kubelet-dropin"] = string(contentOf(t, template(101)).Data)
 	assert.NoError(t, admin.Update(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(2))
