@@ -121,6 +121,20 @@ func TestTheReasonOfARemovalIsReported(t *testing.T) {
 	}
 }
 
+func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	c := start(t, own(), startups(time.Second, 3*time.Second), func(o *Options) {
+		o.AgentTimeout, o.NotReadyGrace = time.Second, time.Minute
+	})
+	roll(t, "silent", func(s *v1alpha1.NodeConfigRolloutSpec) { s.NewNodes = v1alpha1.NewNodesTarget })
+	<-time.After(time.Second)            // creation times have whole seconds: only a younger node joins
+	addNodes(t, "pool=silent", "silent") // without an agent
+	taint(t, "silent")
+	awaitOpen(t, "removed the taint "+startupKey+" after 3s, although the node has not run the configuration", "silent")
+	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "deadline"), 1, "the metrics count")
+}
+
 func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=none", "held", "held-too")
