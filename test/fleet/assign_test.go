@@ -47,6 +47,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	dropIn := func(file string, flags ...string) []string {
 		return append([]string{node, "-f", file, "--drop-in"}, flags...)
 	}
+	s.assign(0, []string{node, "--local"}, "node assign-0 has no assignment and runs its local configuration: nothing changes\n")
 	good := s.file("more-pods", "maxPods: 120")
 	s.assign(0, dropIn(good, "--dry-run"),
 		"Node assign-0 runs its local configuration", "Changes:\n",
@@ -76,9 +77,12 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	// One that the kubelet rejects: nothing is written without --force.
 	rejected := s.file("no-pods", "maxPods: 8")
 	const refusal = "Preflight: node assign-0 refuses this configuration (ValidationFailed: "
+	before := s.nodeConfig(node).Generation
+	s.assign(2, dropIn(rejected, "--dry-run"), refusal, "dry run: nothing was assigned\n")
 	s.assign(2, dropIn(rejected, "--yes"), refusal,
 		"error: node assign-0 refuses the configuration (ValidationFailed); correct the configuration, ",
 		"use --force to assign it anyway; nothing was assigned\n")
+	assert.Equal(t, s.nodeConfig(node).Generation, before, "the generation after the refusals")
 	s.assign(2, dropIn(rejected, "--yes", "--force"), refusal,
 		"error: node assign-0 refused the configuration (ValidationFailed): ",
 		"its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept)
