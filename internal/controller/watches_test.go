@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
@@ -31,6 +32,39 @@ import (
 func answered(request *http.Request, code int, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: request, Body: body,
 		Header: http.Header{"Content-Type": []string{"application/json"}}}
+}
+
+// They were deleted while the controller could not see it.
+func TestKnownObjectsThatNoLongerExistAreRemoved(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=gone", "exists")
+	c := newController(t, own())
+	of := metav1.ObjectMeta{Name: "gone", Namespace: v1alpha1.SystemNamespace, UID: "gone", ResourceVersion: "1"}
+	c.fleet.setNode(&corev1.Node{ObjectMeta: of})
+	c.fleet.setConfig(&v1alpha1.NodeConfig{ObjectMeta: of})
+	c.fleet.setRollout(&v1alpha1.NodeConfigRollout{ObjectMeta: of})
+	c.fleet.setPreflight(&v1alpha1.NodeConfigPreflight{ObjectMeta: of})
+	of.Labels = map[string]string{v1alpha1.LabelRollout: "gone", v1alpha1.LabelRevision: "1"}
+	c.fleet.setRevision(&corev1.ConfigMap{ObjectMeta: of})
+	knows := func(kind, name string) bool {
+		return slices.ContainsFunc(c.fleet.known(kind), func(o client.Object) bool { return o.GetName() == name })
+	}
+	kinds := []string{kindNodes, kindConfigs, kindRollouts, kindRevisions, kindPreflights}
+	for _, kind := range kinds {
+		assert.Must(t, knows(kind, "gone"), "%s is not known", kind)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var watches sync.WaitGroup
+	watches.Go(func() { c.runWatches(ctx) })
+	watches.Go(func() { c.watchPreflights(ctx) })
+	defer watches.Wait()
+	defer cancel()
+	for _, kind := range kinds {
+		eventually(t, func() error { return assert.Unless(!knows(kind, "gone"), "%s is still known", kind) })
+	}
+
+	eventually(t, func() error { return assert.Unless(knows(kindNodes, "exists"), "the Node that exists is not known") })
 }
 
 func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
