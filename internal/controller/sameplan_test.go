@@ -41,6 +41,7 @@ import (
 // query.Gather, which the command line and the page show, with the plan that
 // the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
+	const cases = 24
 	seen := map[string]int{}
 	missing := func() []string {
 		return slices.DeleteFunc(slices.Collect(maps.Keys(seen)), func(what string) bool { return seen[what] > 0 })
@@ -48,6 +49,7 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	for range 30 { // some cases are rare, and -short tries a fifth
 		rapid.Check(t, func(t *rapid.T) { comparePlans(t, seen) })
 		if len(missing()) == 0 || t.Failed() {
+			assert.That(t, t.Failed() || len(seen) >= cases, "only %d cases are known, want %d: %v", len(seen), cases, seen)
 			return
 		}
 	}
