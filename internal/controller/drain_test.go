@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
@@ -40,7 +41,12 @@ func TestANodeHasTheTaintOfADrainOnlyWhileAStatusNamesIt(t *testing.T) {
 	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		if r.Method == http.MethodPatch && r.URL.Path == "/api/v1/nodes/named" {
 			writes.Add(1)
-			all := rolloutNamed(t, "named").Status.DrainingNodes
+			o := &v1alpha1.NodeConfigRollout{}
+			if err := admin.Get(r.Context(), types.NamespacedName{Name: "named"}, o); err != nil {
+				t.Errorf("read the status: %v", err) // not Fatal: this is not the test's goroutine
+			}
+
+			all := o.Status.DrainingNodes
 			assert.That(t, len(all) == 1 && all[0].Name == "named", "at a write of the taint the status lists %+v", all)
 		}
 
