@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -53,7 +54,9 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 	hook := &webhook{}
 	server := httptest.NewServer(hook)
 	t.Cleanup(server.Close)
-	begin := func() *process { return s.controller("--leader-elect=false", "--notify=ops="+server.URL) }
+	begin := func() *process {
+		return s.controller("--leader-elect=false", "--notify=ops="+server.URL+"/a-secret", "--notify=down=http://127.0.0.1:1/a-secret")
+	}
 	await := func(kind notify.Kind, n int) notify.Event {
 		t.Helper()
 		s.until(fmt.Sprintf("%d notifications of kind %s", n, kind), func() (string, bool) {
@@ -85,11 +88,15 @@ strategy: {maxUnavailable: 100%, canarySelector: {canary: "yes"}, steps: [{nodes
 
 	// The next leader sends the present state again, under the same ID.
 	c.Kill()
-	begin()
+	next := begin()
 	second := await(notify.Halted, 2)
 	assert.That(t, second.ID == first.ID && second.Time.Equal(first.Time), "got %+v, want %+v again", second, first)
 	r.looked()
 	await(notify.Halted, 2)
 	await(notify.AwaitingApproval, 1)
 	await(notify.Complete, 1)
+	log := c.Said() + next.Said()
+	assert.That(t, strings.Contains(log, "cannot send notifications") && strings.Contains(log, "connection refused"),
+		"the log does not say that a receiver is down")
+	assert.That(t, !strings.Contains(log, "a-secret"), "the log has the URL of a receiver")
 }
