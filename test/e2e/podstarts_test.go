@@ -1,0 +1,113 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// bindPods creates pods on the node, one in each namespace, and does not wait
+// for them.
+func (n *node) bindPods(name string, change func(*corev1.PodSpec), namespaces ...string) {
+	n.t.Helper()
+	ctx, core := n.t.Context(), n.Kube.CoreV1()
+	created := func(_ any, err error) {
+		n.t.Helper()
+		assert.That(n.t, err == nil || apierrors.IsAlreadyExists(err), "create: %v", err)
+	}
+	for _, namespace := range namespaces {
+		space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		created(core.Namespaces().Create(ctx, space, metav1.CreateOptions{}))
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // no controller does it
+		created(core.ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{}))
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
+			Spec: corev1.PodSpec{
+				NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
+				Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
+			},
+		}
+		change(&pod.Spec)
+		assert.NoError(n.t, assert.Err(core.Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})))
+	}
+}
+
+// adopts assigns a ConfigMap, and waits until the clock of its trial runs.
+func (n *node) adopts(cm *corev1.ConfigMap) {
+	n.t.Helper()
+	n.AssignMap(cm)
+	n.Eventually("the kubelet runs "+cm.Name, func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if p, a := nc.Status.Trial, nc.Status.Active; p == nil || p.HealthySeconds < 1 || a == nil || a.UID != cm.UID {
+			return fmt.Errorf("trial: %+v of %+v", p, a)
+		}
+
+		return nil
+	})
+}
+
+// plain is for bindPods: a pod that sleeps.
+func plain(*corev1.PodSpec) {}
+
+// innocent are pods that cannot start whatever the kubelet's configuration is.
+var innocent = map[string]func(*corev1.PodSpec){
+	"image":   func(s *corev1.PodSpec) { s.Containers[0].Image = "registry.invalid/nothing:1" },
+	"exits":   func(s *corev1.PodSpec) { s.Containers[0].Args = []string{"no-time"} },
+	"command": func(s *corev1.PodSpec) { s.Containers[0].Command = []string{"/no-such-program"} },
+}
+
+func TestATrialFailsIfNoPodCanStart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "starts", "--config-trial-duration=40s")
+	n.Up()
+	good := n.ConfigMap("good", map[string]any{"containerLogMaxFiles": 7})
+	n.adopts(good)
+	for name, change := range innocent {
+		n.bindPods(name, change, metav1.NamespaceDefault, "kube-system")
+	}
+
+	n.LastKnownGood(good)
+	n.Eventually("the program that exits was started", func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err != nil {
+			return err
+		}
+
+		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionPodsStarted)
+
+		return assert.Unless(c != nil && c.Reason == v1alpha1.PodsStartObserved, "PodsStarted is %+v", c)
+	})
+
+	// The trial is long enough for a busy machine to refuse pods in it, and
+	// ends when they are refused.
+	n.stop()
+	n.Flags = []string{"--config-trial-duration=10m"}
+	n.Up()
+	n.adopts(n.ConfigMap("bad", map[string]any{"podPidsLimit": 2}))
+	n.bindPods("web", plain, metav1.NamespaceDefault, "starts-shop")
+	const want = "left the node unable to start pods: 2 refused, "
+	nc := n.Says("False", v1alpha1.ReasonPodsCannotStart, want)
+	for _, namespace := range []string{metav1.NamespaceDefault, "starts-shop"} {
+		name := fmt.Sprintf("pod %s/%s-web: CreatePodSandboxError: ", namespace, n.Node.Name())
+		assert.That(t, strings.Contains(nc.Status.Error, name), "error: %s", nc.Status.Error)
+	}
+
+	n.Event("Warning", "ConfigRolledBack", want)
+	n.healthyWith(good)
+}
