@@ -56,6 +56,8 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 		{"the kubelet rejects it", "imageGCHighThresholdPercent: 101", v1alpha1.ReasonValidationFailed, "imageGCHighThresholdPercent"},
 		{"a protected field", "staticPodPath: /etc", v1alpha1.ReasonProtectedFields, `protected field staticPodPath would be "/etc"`},
 		{"too few places for the pods", "podsPerCore: 1", v1alpha1.ReasonWouldEvictPods, crowded},
+		{"a threshold that the usage crosses", "evictionHard: {memory.available: 99%}", v1alpha1.ReasonWouldEvictPods,
+			"Evicted (the usage crosses, or nearly crosses, evictionHard memory.available (99%, "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
