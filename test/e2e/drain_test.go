@@ -52,12 +52,20 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	a.Push("pair", map[string]any{"maxPods": 105}, "--selector=pool=pair", "--steps=1,100%", "--max-unavailable=1")
 	a.RolloutEnds("pair", 0, "2 of 2 nodes updated")
 
-	// The CPU manager's state needs an empty node.
+	// The state of the CPU and memory managers needs an empty node. All memory
+	// that is reserved is the memory manager's, the eviction threshold included.
 	a.patchStrategy("pair", `{"drain":"WhenBlocked"}`)
-	a.Push("pair", map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "200m"}})
+	a.Push("pair", map[string]any{
+		"cpuManagerPolicy": "static", "memoryManagerPolicy": "Static",
+		"systemReserved": map[string]string{"cpu": "200m", "memory": "100Mi"},
+		"reservedMemory": []map[string]any{{"numaNode": 0, "limits": map[string]string{"memory": "150Mi"}}},
+	})
 	a.RolloutEnds("pair", 0, "2 of 2 nodes updated")
 	for _, n := range []*node{a, b} {
-		n.hasStaticCPUs()
+		for file, policy := range map[string]string{"cpu_manager_state": "static", "memory_manager_state": "Static"} {
+			n.policyOf(file, policy)
+			n.Event("Warning", "StateMovedAside", "and was moved to "+filepath.Join(n.Node.Dir(), "kubelet", file)+".evenkeel-")
+		}
 	}
 
 	if fewest, evicted := pods(); fewest < webBudget || evicted < webPods {
@@ -65,12 +73,13 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	}
 }
 
-// hasStaticCPUs waits until the kubelet's CPU manager has the policy static.
-func (n *node) hasStaticCPUs() {
+// policyOf waits until a state file of the kubelet says that this policy wrote
+// it.
+func (n *node) policyOf(file, policy string) {
 	n.t.Helper()
-	n.Eventually("cpu_manager_state is of policy static", func(context.Context) error {
-		raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state"))
-		if err == nil && !strings.Contains(string(raw), `"policyName":"static"`) {
+	n.Eventually(file+" is of policy "+policy, func(context.Context) error {
+		raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", file))
+		if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
 			err = errors.New(string(raw))
 		}
 
