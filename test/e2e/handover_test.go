@@ -16,11 +16,26 @@ import (
 
 func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	t.Parallel()
-	boot := newNode(t, "giveup", "--health-timeout=2s")
+	flags := []string{"--health-timeout=2s", "--config-trial-duration=10m", "--crash-loop-threshold=0"}
+	boot := newNode(t, "giveup", flags...)
 	boot.contends("--bootstrap")
-	self := boot.rival("self-hosted", "--health-timeout=2s", "--give-up-after=5s")
+	self := boot.rival("self-hosted", append(flags, "--give-up-after=5s")...)
 	boot.wrap(strict + "\n[ $mode = run ] && [ -e \"$dir/sick\" ] && exec sleep 1000")
 	self.Kubelet[0] = boot.Kubelet[0]
+	boot.Up()
+
+	// A hand-over neither ends a trial nor counts as a crash in it.
+	cm := boot.assignNew("a", map[string]any{"maxPods": 120})
+	boot.is(allChecksPassed(cm))
+	boot.healthyWith(cm)
+	self.start()
+	boot.exitsWith(0)
+	self.healthyWith(cm)
+	s := self.onDisk()
+	assert.That(t, s.Trial != nil && len(s.Startups) == 1, "on disk are the starts %+v and the trial %+v", s.Startups, s.Trial)
+	self.AssignMap(nil)
+	self.is(localInit)
+	self.stop()
 	boot.Up()
 	assert.NoError(t, os.WriteFile(boot.beside("sick"), nil, 0o600))
 
