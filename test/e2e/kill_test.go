@@ -93,6 +93,8 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	n := newNode(t, "killed", "--config-trial-duration=2s", "--crash-loop-threshold=1")
 	n.wrap(witness)
 	n.Up()
+	n.RunPods("1")
+	containers := n.Containers()
 	begin := time.Now()
 	allowed, crashing, refused := []types.UID{""}, []types.UID{}, []types.UID{}
 	assign := func(i int) {
@@ -157,6 +159,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 
 	last := n.good("last", map[string]any{"maxPods": 111})
 	n.healthyWith(last)
+	n.SameContainers(containers)
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}
