@@ -28,7 +28,6 @@ type Agent struct {
 	Dir     string   // --dynamic-config-dir; empty to omit it
 	Log     string   // log file of agent and kubelet
 	Listen  string
-	Prefix  []string // of the command line: a program that executes the rest
 	Env     []string // in addition to the test's own
 
 	binary  string
@@ -71,7 +70,7 @@ func (a *Agent) Argv() []string {
 
 // Start starts the agent. It dies with the calling process.
 func (a *Agent) Start() (err error) {
-	argv := append(slices.Clone(a.Prefix), a.Argv()...)
+	argv := a.Argv()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)

@@ -140,11 +140,6 @@ func (b *Bed) Get(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	return nc, err
 }
 
-// Delete deletes the node's NodeConfig.
-func (b *Bed) Delete(ctx context.Context) error {
-	return b.configs.Delete().Resource("nodeconfigs").Name(b.Node.Name()).Do(ctx).Error()
-}
-
 // ConfigOK returns the condition, zero if the NodeConfig does not have it.
 func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
 	for _, c := range nc.Status.Conditions {
