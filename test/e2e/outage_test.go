@@ -36,8 +36,7 @@ func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) 
 	}
 }
 
-// TestAnAPIOutagePausesATrial has a cluster of
-// its own.
+// TestAnAPIOutagePausesATrial has a cluster of its own.
 func TestAnAPIOutagePausesATrial(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=10s", "--crash-loop-threshold=0", "--sync-timeout=1h")
