@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
@@ -121,7 +122,7 @@ func (n *node) runWeb(nodes ...string) {
 		}
 
 		if ready != webPods || !on[nodes[0]] || !on[nodes[1]] {
-			return fmt.Errorf("ready: %d, on %v", ready, on)
+			return fmt.Errorf("%s on %v", printable.Count(ready, "ready pod"), on)
 		}
 
 		return nil
