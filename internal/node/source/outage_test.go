@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,12 +169,16 @@ func TestAnObjectIsListedIfTheAPIServerRefusesToStreamIt(t *testing.T) {
 			node := newName("node")
 			assign(t, node, refTo(newConfigMap(t)))
 			p := newProxy(t, node)
+			var listed atomic.Bool
 			p.fail(func(r *http.Request) int {
 				switch values := r.URL.Query(); {
 				case values.Has("sendInitialEvents"):
 					return refuse(r)
 				case strings.HasSuffix(r.URL.Path, "/nodeconfigs") && !values.Has("watch"):
 					<-time.After(2 * time.Second) // a late server also needs time for the list
+					if name == "old" && !listed.Swap(true) {
+						return 503
+					}
 				}
 
 				return 0
@@ -181,6 +186,10 @@ func TestAnObjectIsListedIfTheAPIServerRefusesToStreamIt(t *testing.T) {
 			c := newClient(t, p.Kubeconfig)
 			c.timeout = 4 * time.Second
 			s := startSource(t, c, node, &disk{})
+			if name == "old" {
+				awaitAnswer(t, s, "a list that fails", cause(trial.Unanswered, "the API server failed (503)"))
+			}
+
 			awaitAnswer(t, s, "the object", kind(trial.Assigned))
 			setSpec(t, node, map[string]any{})
 			awaitAnswer(t, s, "a change after the list", kind(trial.Unassigned))
