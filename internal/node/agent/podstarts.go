@@ -38,6 +38,7 @@ type podStarts struct {
 	since    time.Time            // the start of this kubelet: the one before may have started containers until then
 	base     map[types.UID]string // when the containers of each pod had started before this kubelet; nil: not known yet
 	attempts map[string]attempts  // by namespace/name
+	earlier  map[types.UID]bool   // pods that were created in the trial before this kubelet
 	hasty    bool                 // this kubelet has a shorter timeout for requests to the runtime than the one that it replaced
 
 	started, refused []trial.PodStart
@@ -106,7 +107,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		p.before = t.Baseline
 	}
 	if p.attempts == nil {
-		p.attempts = map[string]attempts{}
+		p.attempts, p.earlier = map[string]attempts{}, map[types.UID]bool{}
 	}
 
 	now := time.Now()
@@ -145,10 +146,11 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		base[pod.UID] = p.base[pod.UID]
 		if p.base == nil {
 			base[pod.UID] = pod.Started
+			p.earlier[pod.UID] = !slices.Contains(p.before.Pods, string(pod.UID))
 		}
 
 		start := trial.PodStart{
-			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe,
+			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe, Inherited: p.earlier[pod.UID],
 			Trusted: pod.Static || isOwn(pod.Namespace),
 		}
 		a, known := p.attempts[name]

@@ -353,7 +353,9 @@ func words(td *datadriven.TestData, key string) string {
 func podStarts(td *datadriven.TestData) (pods []PodStart) {
 	for _, key := range keys(td) {
 		if strings.Contains(key, "/") {
-			pods = append(pods, podStart(key))
+			p := podStart(key)
+			p.Inherited = td.HasArg("inherited")
+			pods = append(pods, p)
 		}
 	}
 
