@@ -68,14 +68,14 @@ func (d *planner) inFirstStep() bool {
 // probed returns the result of a node's start probe, and why it has this
 // result; without a result, what the probe waits for.
 func (d *planner) probed(n *Node) (ProbeResult, string) {
-	o, r := &n.Observation, n.ProbeReport
+	o, r, before := &n.Observation, n.ProbeReport, d.in.Status.Controller
 	known := r != nil && r.Key == d.in.ProbeKey(n)
 	switch {
 	case d.assignedTarget(n) && d.observationApplies(n) && o.Probe != "":
 		return o.Probe, o.ProbeMessage
 	case !d.hasProbe(n):
 		return "", ""
-	case d.probesBegin() && d.proven(n):
+	case before != nil && !isTrue(before.StartProbe) && d.proven(n): // probes are possible since this plan
 		return ProbeNotNeeded, ""
 	case known && r.Result != "":
 		return r.Result, r.Message
@@ -88,12 +88,6 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 	}
 
 	return "", "its pod is about to be created"
-}
-
-// probesBegin reports whether start probes are possible since this plan.
-func (d *planner) probesBegin() bool {
-	was := d.in.Status.Controller
-	return was != nil && !isTrue(was.StartProbe)
 }
 
 // afterProbe is the state of a node without a failure, with what its start

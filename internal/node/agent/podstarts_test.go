@@ -95,6 +95,22 @@ func TestPodsThatFailedBeforeTheTrialDoNotCount(t *testing.T) {
 	assert.Equal(t, s.update("shop/failed", "shop/replacement"), "", "after the trial, refused")
 }
 
+// What the kubelet before this one created in the trial may keep its limits.
+func TestPodsThatAnEarlierKubeletCreatedInTheTrialAreInherited(t *testing.T) {
+	before, during, after := pod("a/before", ""), pod("b/during", ""), pod("c/after", "")
+	s := &starting{state: source.NodeState{Reachable: true, Complete: true, Pods: []source.Pod{before, during}}}
+	s.trial = &trial.Trial{Baseline: trial.Baseline{API: true, Failing: []string{}, Pods: []string{string(before.UID)}}}
+	s.update()
+	s.state.Pods = append(s.state.Pods, after)
+	names := []string{"a/before", "b/during", "c/after"}
+	s.update(names...)
+	s.update(names...)
+	assert.Equal(t, len(s.pods.refused), 3, "refused pods")
+	for i, inherited := range []bool{false, true, false} {
+		assert.Equal(t, s.pods.refused[i].Inherited, inherited, names[i])
+	}
+}
+
 // All start probes of a node have one owner, which says nothing about the next
 // one: the earlier one may have shown another fault.
 func TestAnEarlierStartProbeDoesNotAcquitTheNext(t *testing.T) {

@@ -87,14 +87,6 @@ func (h *Host) tidy(dir, prefix string) {
 	}
 }
 
-// tidyDropIns does the same beside the drop-ins of a unit. A change that is
-// open writes its files again.
-func (h *Host) tidyDropIns(unit string) {
-	for _, path := range []string{h.DropIn(unit), h.trial(unit)} {
-		h.tidy(filepath.Dir(path), filepath.Base(path)+".")
-	}
-}
-
 // discard removes what is left of a change that had not begun: systemd has not
 // read it.
 func (h *Host) discard(ctx context.Context, c *change) error {

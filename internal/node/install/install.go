@@ -111,7 +111,9 @@ func (h *Host) begin(ctx context.Context, r Request, o operation, unit func(cont
 	}
 
 	if !r.DryRun {
-		h.tidyDropIns(u.Name)
+		for _, path := range []string{h.DropIn(u.Name), h.trial(u.Name)} { // a change that is open writes its files again
+			h.tidy(filepath.Dir(path), filepath.Base(path)+".")
+		}
 	}
 
 	return u, before, before.repeats(o, r.Attempt)

@@ -135,7 +135,7 @@ func (d *decider) currentFailure() (string, string) {
 		return v1alpha1.ReasonNotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
 	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0:
 		return v1alpha1.ReasonNotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
-	case d.cannotStartOwn() && run.RefusedFor >= refusedAfter:
+	case d.cannotStart() && weight(d.newlyRefused()) == 2 && run.RefusedFor >= refusedAfter:
 		return v1alpha1.ReasonPodsCannotStart, "the node cannot start pods"
 	}
 

@@ -75,19 +75,17 @@ func (d *decider) started() []PodStart {
 // start probe. They do outvote a refused pod of the cluster's own, which can
 // have a fault of its own: the node can start pods, and the trial waits and
 // says which are refused.
-func (d *decider) cannotStart() bool { return d.outweighsStarts(d.o.Node.Refused) }
-
-// cannotStartOwn reports the same without inherited pods. A kubelet keeps the
-// cgroup of a pod, with the limits of the configuration that created it, such
-// as podPidsLimit: the pod stays refused until somebody deletes it.
-func (d *decider) cannotStartOwn() bool {
-	return d.outweighsStarts(slices.DeleteFunc(slices.Clone(d.o.Node.Refused), func(p PodStart) bool { return p.Inherited }))
-}
-
-func (d *decider) outweighsStarts(refused []PodStart) bool {
-	started := weight(d.started())
+func (d *decider) cannotStart() bool {
+	refused, started := d.o.Node.Refused, weight(d.started())
 	probe := slices.ContainsFunc(refused, func(p PodStart) bool { return p.Probe })
 	return weight(refused) == 2 && (started == 0 || probe && started == 1)
+}
+
+// newlyRefused returns the refused pods that are not inherited. A kubelet keeps
+// the cgroup of a pod, with the limits of the configuration that created it,
+// such as podPidsLimit: the pod stays refused until somebody deletes it.
+func (d *decider) newlyRefused() []PodStart {
+	return slices.DeleteFunc(slices.Clone(d.o.Node.Refused), func(p PodStart) bool { return p.Inherited })
 }
 
 // isRefused reports whether pods are refused, and no trusted pod that started
