@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -110,4 +111,19 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 
 	n.Event("Warning", "ConfigRolledBack", want)
 	n.healthyWith(good)
+
+	// Their cgroups keep the limit, so last-known-good cannot start them either.
+	// That must not bring the failed configuration back.
+	n.Eventually("the pods have been refused for long enough", func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err != nil {
+			return err
+		}
+
+		assert.Equal(t, nc.Status.Active.UID, good.UID, "what runs after the rollback")
+		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+		assert.Equal(t, c.Reason, v1alpha1.ReasonPodsCannotStart, "ConfigOK")
+
+		return assert.Unless(c.LastTransitionTime.Add(130*time.Second).Before(time.Now()), "it changed %s", c.LastTransitionTime)
+	})
 }
