@@ -107,13 +107,6 @@ func (d *planner) withMaintenance(n *Node, want Observation) Observation {
 	return want
 }
 
-// isPassedOver reports whether a node is not chosen because of its maintenance.
-// A node that was blocked because it must be drained, and was cordoned then, is
-// chosen: the message has asked for that.
-func (d *planner) isPassedOver(n *Node) bool {
-	return n.Maintenance != "" && !d.hasTarget(n) && !d.isBeingEmptied(n)
-}
-
 // isBeingEmptied reports whether a person has cordoned a node that was blocked
 // because it must be drained.
 func (d *planner) isBeingEmptied(n *Node) bool {

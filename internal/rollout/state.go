@@ -102,7 +102,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 		return d.draining(n)
 	case d.hasTarget(n):
 		return d.assignedNodeState(n)
-	case d.isPassedOver(n) && !d.returning(n):
+	case n.Maintenance != "" && !d.isBeingEmptied(n) && !d.returning(n):
 		return NodeState{State: Skipped, Message: "under maintenance (" + n.Maintenance + "): not updated until that ends"}
 	case !n.Ready && d.returning(n):
 		return NodeState{State: Skipped, Message: "NotReady; " + waitsForAnswer}

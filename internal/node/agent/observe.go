@@ -128,7 +128,7 @@ func (a *Agent) updateNode() {
 		a.node.counts = counts
 	}
 
-	if a.kubelet.process != nil && (a.state.Trial != nil || a.state.Run.AfterTrial > 0) {
+	if a.kubelet.process != nil && (a.state.Trial != nil || a.state.Run.AfterTrial > 0 || a.node.watching) {
 		a.kubelet.pods.update(a.kubelet.process.PodRefusals(), a.p.Nodes.Current(), a.node.watching, a.state.Trial)
 	}
 

@@ -38,7 +38,7 @@ type podStarts struct {
 	since    time.Time            // the start of this kubelet: the one before may have started containers until then
 	base     map[types.UID]string // when the containers of each pod had started before this kubelet; nil: not known yet
 	attempts map[string]attempts  // by namespace/name
-	earlier  map[types.UID]bool   // pods that were created in the trial before this kubelet
+	earlier  map[types.UID]bool   // pods that existed at the first look
 	hasty    bool                 // this kubelet has a shorter timeout for requests to the runtime than the one that it replaced
 
 	started, refused []trial.PodStart
@@ -51,8 +51,9 @@ type attempts struct {
 	count      int
 	last, seen string // see PodRefusal
 	at         time.Time
-	words      string // of the first one: those of later ones can differ
-	judged     bool   // together with the pod
+	words      string    // of the first one: those of later ones can differ
+	judged     bool      // together with the pod
+	pod        types.UID // empty: not known yet
 }
 
 // note notes what the log says now about a pod.
@@ -67,7 +68,7 @@ func (p *podStarts) note(r component.PodRefusal, static bool, now time.Time) {
 	case r.Words == "" || r.Timeout && !p.hasty: // another error
 		delete(p.attempts, name)
 	case known || isOwn(r.Namespace) || static || p.hasRoom(r.Namespace):
-		p.attempts[name] = attempts{a.count + 1, r.Attempt, r.Seen, now, cmp.Or(a.words, r.Words), a.judged}
+		p.attempts[name] = attempts{a.count + 1, r.Attempt, r.Seen, now, cmp.Or(a.words, r.Words), a.judged, a.pod}
 	}
 }
 
@@ -145,16 +146,19 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		name := pod.Namespace + "/" + pod.Name
 		base[pod.UID] = p.base[pod.UID]
 		if p.base == nil {
-			base[pod.UID] = pod.Started
-			p.earlier[pod.UID] = !slices.Contains(p.before.Pods, string(pod.UID))
+			base[pod.UID], p.earlier[pod.UID] = pod.Started, true
 		}
 
 		start := trial.PodStart{
-			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe, Inherited: p.earlier[pod.UID],
+			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe, Inherited: p.earlier[pod.UID] || pod.Static,
 			Trusted: pod.Static || isOwn(pod.Namespace),
 		}
 		a, known := p.attempts[name]
-		a.judged = a.count >= minRefusals
+		if a.pod != "" && a.pod != pod.UID { // they are those of an earlier pod with this name
+			a = attempts{last: a.last, seen: a.seen}
+		}
+
+		a.pod, a.judged = pod.UID, a.count >= minRefusals
 		switch {
 		case pod.Started > base[pod.UID] && pod.Started >= since: // times of one clock in RFC 3339; that of a failed start is missing
 			base[pod.UID] = pod.Started

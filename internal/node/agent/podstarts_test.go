@@ -95,20 +95,32 @@ func TestPodsThatFailedBeforeTheTrialDoNotCount(t *testing.T) {
 	assert.Equal(t, s.update("shop/failed", "shop/replacement"), "", "after the trial, refused")
 }
 
-// What the kubelet before this one created in the trial may keep its limits.
-func TestPodsThatAnEarlierKubeletCreatedInTheTrialAreInherited(t *testing.T) {
-	before, during, after := pod("a/before", ""), pod("b/during", ""), pod("c/after", "")
-	s := &starting{state: source.NodeState{Reachable: true, Complete: true, Pods: []source.Pod{before, during}}}
-	s.trial = &trial.Trial{Baseline: trial.Baseline{API: true, Failing: []string{}, Pods: []string{string(before.UID)}}}
+// What an earlier kubelet created may keep its limits; so may a static pod whose
+// mirror pod is new.
+func TestPodsThatAnEarlierKubeletCreatedAreInherited(t *testing.T) {
+	before, after, static := pod("a/before", ""), pod("b/after", ""), pod("c/static", "")
+	static.Static = true
+	s := &starting{state: source.NodeState{Reachable: true, Complete: true, Pods: []source.Pod{before}}}
+	s.trial = &trial.Trial{Baseline: trial.Baseline{API: true, Failing: []string{}}}
 	s.update()
-	s.state.Pods = append(s.state.Pods, after)
-	names := []string{"a/before", "b/during", "c/after"}
+	s.state.Pods = append(s.state.Pods, after, static)
+	s.update()
+	names := []string{"a/before", "b/after", "c/static"}
 	s.update(names...)
 	s.update(names...)
 	assert.Equal(t, len(s.pods.refused), 3, "refused pods")
-	for i, inherited := range []bool{false, true, false} {
+	for i, inherited := range []bool{true, false, true} {
 		assert.Equal(t, s.pods.refused[i].Inherited, inherited, names[i])
 	}
+}
+
+// A StatefulSet gives the next pod the same name.
+func TestAPodIsNotRefusedForAnEarlierPodWithItsName(t *testing.T) {
+	s := beganWith(pod("shop/db-0", "1"))
+	s.update("shop/db-0")
+	s.update("shop/db-0")
+	s.state.Pods[0].UID = "another"
+	assert.Equal(t, s.update(), "", "refused are")
 }
 
 // All start probes of a node have one owner, which says nothing about the next

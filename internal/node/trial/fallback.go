@@ -63,7 +63,8 @@ func (d *decider) isDoubted() bool { return slices.ContainsFunc(d.next.Bad, d.in
 
 // isProof reports whether what runs has been healthy for stableTime and can
 // start pods, and has been Ready for long enough if a verdict in doubt is about
-// that or about pods.
+// that or about pods. A verdict does not wait forever for pods that only an
+// earlier configuration may have broken.
 func (d *decider) isProof() bool {
 	var ready time.Duration
 	for _, b := range d.next.Bad {
@@ -77,7 +78,8 @@ func (d *decider) isProof() bool {
 
 	run := d.next.Run
 
-	return run.Healthy && run.HealthyFor >= d.stableTime() && run.ReadyFor >= ready && !d.cannotStart()
+	return run.Healthy && run.HealthyFor >= d.stableTime() && (run.ReadyFor >= ready && !d.cannotStart() ||
+		d.refusesInherited() && run.HealthyFor >= maxRefusalWait)
 }
 
 // confirmVerdicts makes the verdicts in doubt final if what runs proves them.
@@ -133,9 +135,9 @@ func (d *decider) currentFailure() (string, string) {
 		return v1alpha1.ReasonCrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
 	case run.Unhealthy >= l.HealthTimeout && run.Unhealthy > 0:
 		return v1alpha1.ReasonNotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
-	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0:
+	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0 && !d.refusesInherited(): // it may need these pods
 		return v1alpha1.ReasonNotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
-	case d.cannotStart() && weight(d.newlyRefused()) == 2 && run.RefusedFor >= refusedAfter:
+	case d.cannotStart() && run.RefusedFor >= refusedAfter:
 		return v1alpha1.ReasonPodsCannotStart, "the node cannot start pods"
 	}
 

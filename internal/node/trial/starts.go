@@ -30,7 +30,7 @@ type PodStart struct {
 	Name      string `json:"name"`
 	Trusted   bool   `json:"trusted,omitempty"` // static, or in a namespace of the cluster's own
 	Probe     bool   `json:"-"`                 // evenkeel created it to see whether the node can start pods
-	Inherited bool   `json:"-"`                 // created in the trial, by an earlier kubelet
+	Inherited bool   `json:"-"`                 // an earlier kubelet may have created its cgroup
 	Words     string `json:"-"`                 // why it was refused
 }
 
@@ -81,11 +81,12 @@ func (d *decider) cannotStart() bool {
 	return weight(refused) == 2 && (started == 0 || probe && started == 1)
 }
 
-// newlyRefused returns the refused pods that are not inherited. A kubelet keeps
-// the cgroup of a pod, with the limits of the configuration that created it,
-// such as podPidsLimit: the pod stays refused until somebody deletes it.
-func (d *decider) newlyRefused() []PodStart {
-	return slices.DeleteFunc(slices.Clone(d.o.Node.Refused), func(p PodStart) bool { return p.Inherited })
+// refusesInherited reports whether the node cannot start pods and only
+// inherited ones say so. A kubelet keeps the cgroup of a pod, with the limits of
+// the configuration that created it, such as podPidsLimit: the pod stays refused
+// until somebody deletes it.
+func (d *decider) refusesInherited() bool {
+	return d.cannotStart() && weight(slices.DeleteFunc(slices.Clone(d.o.Node.Refused), func(p PodStart) bool { return p.Inherited })) < 2
 }
 
 // isRefused reports whether pods are refused, and no trusted pod that started
@@ -125,7 +126,7 @@ func (d *decider) updateStarts() bool {
 	gap := min(d.o.Elapsed, maxGap)
 	d.recordStarts()
 	switch {
-	case !d.cannotStart():
+	case !d.cannotStart() || (d.next.Trial != nil || d.isDoubted()) && !d.runsTrial() && d.refusesInherited():
 		run.RefusedFor = 0
 	case run.Healthy && n.Ready && !d.clocksPaused() && !run.ClocksPaused && run.SinceStart > 0:
 		run.RefusedFor += gap
