@@ -39,12 +39,6 @@ var images = regexp.MustCompile(`(?i)image|runAsNonRoot`)
 // as without another thread.
 const goCrash = 2
 
-// isInjected reports whether the field that an Event is about is a container
-// that a webhook added to the pod.
-func isInjected(field string) bool {
-	return strings.HasSuffix(field, "}") && field != "spec.containers{"+containerName+"}"
-}
-
 // judge returns what a pod that is not Ready, or does not stop, and its Events
 // show. own reports whether the pod's image is that of the agent. waited is how
 // long the pod was created, or deleted.
@@ -65,7 +59,8 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	for i := range events {
 		switch e := &events[i]; {
 		case !slices.Contains(reasons, e.Reason):
-		case isInjected(e.InvolvedObject.FieldPath) || component.OthersFault(e.Message) || images.MatchString(e.Message):
+		case strings.HasSuffix(e.InvolvedObject.FieldPath, "}") && e.InvolvedObject.FieldPath != "spec.containers{"+containerName+"}" ||
+			component.OthersFault(e.Message) || images.MatchString(e.Message): // a container of a webhook, or no fault of the kubelet
 			waits = e.Reason + ": " + e.Message
 		default:
 			refused += max(1, int(e.Count))

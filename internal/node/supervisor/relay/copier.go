@@ -27,7 +27,7 @@ func init() {
 
 const (
 	readSize   = 64 << 10  // of one read, in bytes: what fits into a pipe
-	bufferSize = 128 << 10 // of each of two buffers, in bytes, before the last read: limits what is read before it can be written
+	bufferSize = 256 << 10 // limits, in bytes, what is read before it can be written
 )
 
 // copyOutput copies stdin to stderr until its end, and keeps the last lines in

@@ -99,7 +99,8 @@ func (s *shared) lines() []byte {
 type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond
-	bytes   []byte // at most bufferSize, and what was read last
+	bytes   []byte
+	taken   int // bytes that the writer has; with these, at most bufferSize and what was read last
 	closed  bool
 }
 
@@ -115,7 +116,7 @@ func newBuffer() []byte { return make([]byte, 0, bufferSize+readSize) }
 func (q *queue) add(p []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.bytes) >= bufferSize {
+	for len(q.bytes)+q.taken >= bufferSize {
 		q.changed.Wait()
 	}
 
@@ -123,18 +124,19 @@ func (q *queue) add(p []byte) {
 	q.changed.Broadcast()
 }
 
-// take waits for output and returns all of it, or nothing after close. The
-// queue continues in an empty buffer.
+// take waits for output and returns all of it, or nothing after close. What was
+// taken before has been written, and the queue continues in its buffer.
 func (q *queue) take(empty []byte) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.taken = 0
+	q.changed.Broadcast()
 	for len(q.bytes) == 0 && !q.closed {
 		q.changed.Wait()
 	}
 
 	p := q.bytes
-	q.bytes = empty[:0]
-	q.changed.Broadcast()
+	q.bytes, q.taken = empty[:0], len(p)
 
 	return p
 }
