@@ -102,9 +102,15 @@ func (k *Kubelet) Version(ctx context.Context) (string, error) {
 	return queryVersion(ctx, "kubelet", program{"kubelet", k.Path})
 }
 
-// VersionWithLock returns the version and reports whether the kubelet supports --lock-file,
-// an alpha flag. A kubelet without the flag would not start with it.
+// VersionWithLock returns the version and, unless lockFile is empty, reports
+// whether the kubelet supports --lock-file, an alpha flag. A kubelet without the
+// flag would not start with it.
 func (k *Kubelet) VersionWithLock(ctx context.Context, lockFile string) (version string, locks bool, err error) {
+	if lockFile == "" {
+		version, err = k.Version(ctx)
+		return version, true, err
+	}
+
 	version, err = queryVersion(ctx, "kubelet", program{"kubelet", k.Path}, "--lock-file="+lockFile)
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --lock-file") {
 		return version, true, err

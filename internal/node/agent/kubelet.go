@@ -45,7 +45,7 @@ type HostKubelet struct {
 	noLockFile  bool // the last examined kubelet has no --lock-file
 }
 
-// preparation is the result of Prepare.
+// preparation is the result of Prepare or, without the verdict, of Version.
 type preparation struct {
 	identity, version string
 	local             string // its digest; empty: the verdict was used, or there was none
@@ -63,7 +63,7 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 		return component.Verdict{}, err
 	}
 
-	version, err := h.version(ctx)
+	version, err := h.Version(ctx)
 	if err != nil {
 		return component.Verdict{}, err
 	}
@@ -77,7 +77,7 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 	return found.verdict, nil
 }
 
-// currentPreparation returns the result of Prepare, zero if the kubelet has
+// currentPreparation returns what was prepared, zero if the kubelet has
 // changed. take uses up the verdict on the local configuration.
 func (h *HostKubelet) currentPreparation(take bool) preparation {
 	identity, err := h.Identity()
@@ -111,21 +111,14 @@ func (h *HostKubelet) Local() trial.LocalConfig {
 	return trial.LocalDefault
 }
 
-// Version implements Kubelet.
+// Version implements Kubelet. It runs `kubelet --version` once for each
+// identity of the binary, and learns whether the kubelet supports --lock-file.
 func (h *HostKubelet) Version(ctx context.Context) (string, error) {
 	if found := h.currentPreparation(false); found.version != "" {
 		return found.version, nil
 	}
 
-	return h.version(ctx)
-}
-
-// version runs `kubelet --version`, and learns whether the kubelet supports --lock-file.
-func (h *HostKubelet) version(ctx context.Context) (string, error) {
-	if h.LockFile == "" {
-		return h.Kubelet.Version(ctx)
-	}
-
+	identity, _ := h.Identity() // before the run: a binary that is replaced later is asked again
 	version, locks, err := h.VersionWithLock(ctx, h.LockFile)
 	if err != nil {
 		return "", err
@@ -138,7 +131,7 @@ func (h *HostKubelet) version(ctx context.Context) (string, error) {
 			h.LockFile)
 	}
 
-	h.noLockFile = !locks
+	h.noLockFile, h.preparation = !locks, preparation{identity: identity, version: version}
 
 	return version, nil
 }

@@ -351,6 +351,14 @@ func TestPreparedVerdictIsUsedOnce(t *testing.T) {
 	c.judged(component.Accepted, "", true) // the next start's
 }
 
+func TestAKubeletIsAskedOnceForItsVersion(t *testing.T) {
+	c := newAskedKubelet(t)
+	for i, runs := range []int{1, 0} {
+		assert.Returns(t, "v1.37.2")(c.host.Version(t.Context()))
+		assert.Equal(t, c.asked(), runs, "runs of the kubelet in call", i)
+	}
+}
+
 func TestConfigEditedAfterPrepareIsValidatedAgain(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
