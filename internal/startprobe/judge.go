@@ -57,10 +57,10 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	refused, said := 0, ""
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	for i := range events {
-		switch e := &events[i]; {
+		switch e, field := &events[i], events[i].InvolvedObject.FieldPath; {
 		case !slices.Contains(reasons, e.Reason):
-		case strings.HasSuffix(e.InvolvedObject.FieldPath, "}") && e.InvolvedObject.FieldPath != "spec.containers{"+containerName+"}" ||
-			component.OthersFault(e.Message) || images.MatchString(e.Message): // a container of a webhook, or no fault of the kubelet
+		case strings.HasSuffix(field, "}") && field != "spec.containers{"+containerName+"}", // a webhook added this container
+			component.OthersFault(e.Message), images.MatchString(e.Message):
 			waits = e.Reason + ": " + e.Message
 		default:
 			refused += max(1, int(e.Count))

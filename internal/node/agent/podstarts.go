@@ -68,7 +68,8 @@ func (p *podStarts) note(r component.PodRefusal, static bool, now time.Time) {
 	case r.Words == "" || r.Timeout && !p.hasty: // another error
 		delete(p.attempts, name)
 	case known || isOwn(r.Namespace) || static || p.hasRoom(r.Namespace):
-		p.attempts[name] = attempts{a.count + 1, r.Attempt, r.Seen, now, cmp.Or(a.words, r.Words), a.judged, a.pod}
+		a.count, a.last, a.seen, a.at, a.words = a.count+1, r.Attempt, r.Seen, now, cmp.Or(a.words, r.Words)
+		p.attempts[name] = a
 	}
 }
 
