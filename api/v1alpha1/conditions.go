@@ -63,7 +63,7 @@ const (
 	ReasonLocalInit = "LocalInit"
 	// ReasonLocalDefault means that local is assigned, or nothing ever was, and the node has no file of its own. True.
 	ReasonLocalDefault = "LocalDefault"
-	// ReasonAssignmentEnded means that a temporary assignment has ended, and the node runs what it ran before. True; False if it cannot.
+	// ReasonAssignmentEnded means that a temporary assignment has ended, and the node runs last-known-good. True; False if it cannot.
 	ReasonAssignmentEnded = "AssignmentEnded"
 )
 

@@ -202,7 +202,7 @@ type NodeConfigSource struct {
 	RolloutRef *RolloutReference `json:"rolloutRef,omitempty"`
 
 	// temporary makes the assignment of configMapRef end by itself. The node then
-	// returns to what it ran before, and keeps that until the source changes. The
+	// returns to last-known-good, and keeps that until the source changes. The
 	// configuration stays on trial until the end and never becomes
 	// last-known-good. Written by a person.
 	// +optional

@@ -60,7 +60,7 @@ func (d *decider) noteEnd(c Config) {
 	}
 }
 
-// endTemporary lets the node return to what it ran before when the time of
+// endTemporary lets the node return to last-known-good when the time of
 // current is over. Like a rollback, it needs no network, and the pod guard does
 // not delay it.
 func (d *decider) endTemporary() bool {

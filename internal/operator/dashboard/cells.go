@@ -65,7 +65,7 @@ type cell struct {
 type snapshot struct {
 	messageRest
 	Cells map[string]cell
-	wake  time.Duration // when to take the next snapshot, even without a change; 0: no need
+	wake  time.Duration // when to take the next snapshot, even without a change
 }
 
 // trouble is something that cannot be read now, so that the page shows its last
@@ -79,7 +79,7 @@ type trouble struct {
 
 // snapshot takes a snapshot of the cached objects.
 func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
-	p := snapshot{Cells: map[string]cell{}}
+	p := snapshot{Cells: map[string]cell{}, wake: maxInterval}
 	p.messageRest = messageRest{Ready: w.ready(), Rights: w.rights(), Rollouts: []rolloutView{}, Trouble: []trouble{}, Notes: []string{}}
 	for kind, f := range w.failures() {
 		if kind == kindNodes && !p.Rights.MayListNodes {
@@ -201,8 +201,8 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v
 	}
 
 	v.setPlan(f, &plan)
-	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
-		p.wake = plan.RequeueAfter
+	if plan.RequeueAfter > 0 {
+		p.wake = min(p.wake, plan.RequeueAfter)
 	}
 
 	return true

@@ -229,7 +229,7 @@ func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 }
 
 func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
-	f := &feed{changed: map[string]uint64{}, next: make(chan struct{})}
+	f := newFeed(nil)
 	cells := func(healths ...describe.Health) snapshot {
 		p := snapshot{Cells: map[string]cell{}}
 		for i, health := range healths {
@@ -274,7 +274,7 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 }
 
 func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
-	f := &feed{changed: map[string]uint64{}, next: make(chan struct{})}
+	f := newFeed(nil)
 	for i := range 2 * maxRemoved {
 		name := fmt.Sprint("n", i)
 		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})

@@ -60,7 +60,7 @@ func (s *Server) clusterOf(o Cluster, api client.WithWatch) *cluster {
 
 	w := newCache(api)
 
-	return &cluster{Cluster: o, server: s, api: api, cache: w, feed: &feed{cache: w, changed: map[string]uint64{}, next: make(chan struct{})}}
+	return &cluster{Cluster: o, server: s, api: api, cache: w, feed: newFeed(w)}
 }
 
 // run keeps the cluster current until ctx ends.

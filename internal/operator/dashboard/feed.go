@@ -40,6 +40,10 @@ type feed struct {
 	next    chan struct{}     // closed when there is a newer version
 }
 
+func newFeed(c *cache) *feed {
+	return &feed{cache: c, changed: map[string]uint64{}, next: make(chan struct{})}
+}
+
 // maxRemoved is the number of removed nodes whose versions are kept.
 const maxRemoved = 1000
 
@@ -62,16 +66,11 @@ func (f *feed) run(ctx context.Context) {
 		case <-time.After(max(minInterval, took) - min(took, minInterval)):
 		}
 
-		wake := maxInterval
-		if p.wake > 0 {
-			wake = min(wake, max(p.wake, minInterval))
-		}
-
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.cache.changed:
-		case <-time.After(wake):
+		case <-time.After(max(p.wake, minInterval)):
 		}
 	}
 }
