@@ -35,5 +35,5 @@ func (n *Node) inFlight() bool {
 // stale reports whether a node rejects its assignment because of its term or
 // time.
 func (n *Node) stale() bool {
-	return n.Source.By().Name != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == v1alpha1.ReasonStaleAssignment
+	return n.OK == "Unknown" && n.Reason == v1alpha1.ReasonStaleAssignment && n.Observed == n.Generation && n.Source.By().Name != ""
 }

@@ -38,10 +38,11 @@ func (d *planner) takeBack() {
 
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.States[i], d.Next.Halt
-		runs := d.runsTarget(n)
-		keeps := runs && !d.assignedTarget(n) // it ran the content before that became the target
-		settled := stop == nil || runs || n.judged()
-		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
+		accepted := n.Observed == n.Generation && !n.stale() && (stop == nil || d.runsTarget(n) || n.judged())
+		if accepted || s == Conflicted || s == Manual || !d.hasTarget(n) {
+			continue
+		}
+		if d.runsTarget(n) && !d.assignedTarget(n) { // it ran the content before that became the target
 			continue
 		}
 

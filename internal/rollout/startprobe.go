@@ -71,7 +71,7 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 	o, r, before := &n.Observation, n.ProbeReport, d.in.Status.Controller
 	known := r != nil && r.Key == d.in.ProbeKey(n)
 	switch {
-	case d.assignedTarget(n) && d.observationApplies(n) && o.Probe != "":
+	case o.Probe != "" && d.assignedTarget(n) && d.observationApplies(n):
 		return o.Probe, o.ProbeMessage
 	case !d.hasProbe(n):
 		return "", ""
