@@ -179,58 +179,30 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 	}
 }
 
-func TestADecisionIsMadeAtEachTenthOfATrial(t *testing.T) {
-	for _, tt := range []struct{ duration, healthy, want time.Duration }{
-		{10 * time.Minute, 0, 5 * time.Second}, // the usual interval
-		{10 * time.Minute, 57 * time.Second, 3 * time.Second},
-		{10 * time.Minute, time.Minute, 5 * time.Second},
-		{20 * time.Second, 0, 2 * time.Second},
-		{20 * time.Second, 3500 * time.Millisecond, 500 * time.Millisecond},
-		{2 * time.Second, 0, time.Second}, // the status counts seconds
-	} {
-		c := Config{Revision: "a", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}}
-		s := State{
-			Current: AdoptedConfig{Config: c},
-			Trial:   &Trial{Revision: "a", Terms: Terms{Duration: metav1.Duration{Duration: tt.duration}}, Healthy: metav1.Duration{Duration: tt.healthy / 2}},
-			Run:     Run{Started: true, Config: c, Healthy: true, UnsavedHealthy: tt.healthy - tt.healthy/2, HealthyFor: time.Hour},
-		}
-		d := &decider{next: s, o: Observed{Child: Child{Alive: true, Healthy: true}, Limits: Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour}}}
-		got := d.nextWake()
-		assert.That(t, got == tt.want,
-			"a trial of %v, healthy for %v: the next decision is after %v, want %v", tt.duration, tt.healthy, got, tt.want)
-	}
-}
-
 func TestOnlyANodeAtRestDecidesRarely(t *testing.T) {
-	rest := State{Run: Run{Started: true, Healthy: true, HealthyFor: time.Hour}}
-	trial := rest
-	trial.Trial = &Trial{Terms: Terms{Duration: metav1.Duration{Duration: time.Hour}}}
-	young, sick, doubted := rest, rest, rest
-	young.Run.HealthyFor = stableAfter - time.Second
-	sick.Run.Healthy = false
-	doubted.Bad = []BadConfig{{Revision: "a", Provisional: true}}
-	limits := Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour, RestInterval: time.Minute}
-	usual := limits
-	usual.RestInterval = 0
-	for what, tt := range map[string]struct {
-		state  State
-		limits Limits
-		edit   func(*decider)
-		want   time.Duration
+	const usual = 10 * time.Second
+	trial := Trial{Terms: Terms{Duration: metav1.Duration{Duration: time.Hour}}}
+	for what, c := range map[string]struct {
+		want time.Duration
+		edit func(*decider)
 	}{
-		"at rest":                 {rest, limits, nil, time.Minute},
-		"without the setting":     {rest, usual, nil, 10 * time.Second},
-		"in a trial":              {trial, limits, nil, 5 * time.Second},
-		"healthy for too short":   {young, limits, nil, 10 * time.Second},
-		"not healthy":             {sick, limits, nil, 10 * time.Second},
-		"with a verdict in doubt": {doubted, limits, nil, 10 * time.Second},
-		"blocked":                 {rest, limits, func(d *decider) { d.blocked = blocker{status: "Unknown"} }, 10 * time.Second},
-		"about to validate":       {rest, limits, func(d *decider) { d.toValidate = []Config{{}} }, 10 * time.Second},
+		"at rest":                 {time.Minute, func(*decider) {}},
+		"without the setting":     {usual, func(d *decider) { d.o.Limits.RestInterval = 0 }},
+		"in a trial":              {5 * time.Second, func(d *decider) { d.next.Trial = &trial }},
+		"healthy for too short":   {usual, func(d *decider) { d.next.Run.HealthyFor = stableAfter - time.Second }},
+		"not healthy":             {usual, func(d *decider) { d.next.Run.Healthy, d.o.Child.Healthy = false, false }},
+		"with a verdict in doubt": {usual, func(d *decider) { d.next.Bad = []BadConfig{{Revision: "a", Provisional: true}} }},
+		"blocked":                 {usual, func(d *decider) { d.blocked = blocker{status: "Unknown"} }},
+		"about to validate":       {usual, func(d *decider) { d.toValidate = []Config{{}} }},
 	} {
-		d := &decider{next: tt.state, o: Observed{Child: Child{Alive: true, Healthy: tt.state.Run.Healthy}, Limits: tt.limits}}
-		if tt.edit != nil {
-			tt.edit(d)
+		d := &decider{
+			next: State{Run: Run{Started: true, Healthy: true, HealthyFor: time.Hour}},
+			o: Observed{
+				Child:  Child{Alive: true, Healthy: true},
+				Limits: Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour, RestInterval: time.Minute},
+			},
 		}
-		assert.Equal(t, d.nextWake(), tt.want, what, "the next decision is after")
+		c.edit(d)
+		assert.Equal(t, d.nextWake(), c.want, what, "the next decision is after")
 	}
 }

@@ -136,39 +136,6 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 	}
 }
 
-func TestAPILossAtTheFirstStartIsNoticed(t *testing.T) {
-	n := newNodeSim(t)
-	n.do("new-node api-loss-rollback=on", "assign uid=u payload=p1")
-	n.onDecision = func(_ State, _ Observed, d Decision) {
-		if d.Action.Kind == Start {
-			n.node.API = false // it was reachable at adoption, and never again
-		}
-	}
-	n.do("start")
-	n.onDecision = nil
-	n.do("healthy 10m5s")
-	s := n.state
-	assert.That(t, s.Run.Config.IsLocal() && s.Trial != nil && s.Trial.Fallback == APIProbe,
-		"%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
-}
-
-// The API was reachable when the agent was restarted. That says nothing about
-// the kubelet on trial, which was started then.
-func TestAnAPIThatWasNotSeenSinceTheStartIsNotLost(t *testing.T) {
-	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
-	n.onDecision = func(_ State, _ Observed, d Decision) {
-		if d.Action.Kind == Start {
-			n.node.API = false
-		}
-	}
-	n.do("start")
-	n.onDecision = nil
-	n.do("healthy 11m")
-	s := n.state
-	assert.That(t, s.Run.Config.Revision == "u" && s.Trial != nil && !s.Trial.APILostEarly && s.Trial.Fallback == NoFallback,
-		"%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
-}
-
 // TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit
 // because its kubelet is not healthy, and the stop also ends the count of
 // unhealthy time.

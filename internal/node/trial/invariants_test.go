@@ -155,7 +155,7 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 		r.terms[n.trialKey(t)] = terms
 	}
 
-	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
+	isProven := happened(d, "ConfigLastKnownGood")
 	if c := before.Current.Config; isProven {
 		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration.Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
 		r.passed[key(c)] = true
@@ -185,10 +185,9 @@ func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision)
 		}
 	}
 
-	for _, e := range d.Events {
-		if c := before.Run.Config; e.Reason == "DeadEnd" && !c.IsLocal() {
-			n.must(r.passed[r.key(c)] || o.Verdicts[""].Outcome == Rejected, "a dead end with %s, which is not proven, although local may work", c.Revision)
-		}
+	if c := before.Run.Config; happened(d, "DeadEnd") && !c.IsLocal() {
+		n.must(r.passed[r.key(c)] || o.Verdicts[""].Outcome == Rejected,
+			"a dead end with %s, which is not proven, although local may work", c.Revision)
 	}
 }
 
@@ -268,13 +267,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 
 	exits, threshold := r.exits[n.version], terms.Threshold
 	verdicts := 0
-	for _, b := range d.Next.Bad {
-		if slices.ContainsFunc(before.Bad, func(x BadConfig) bool {
-			return x.Revision == b.Revision && x.Time.Equal(b.Time) && x.Failure == b.Failure
-		}) {
-			continue
-		}
-
+	for _, b := range fresh(before, d) {
 		n.seen[b.Failure]++
 		if b.Failure == v1alpha1.ReasonValidationFailed {
 			n.must(n.dryRuns[b.Revision].Outcome == Rejected, "%s is called rejected, and is not", b.Revision)
@@ -350,7 +343,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 // until its verdict is withdrawn. Only entries of configurations in no role may
 // be dropped because of their age.
 func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
-	takenBack := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "Inconclusive" })
+	takenBack := happened(d, "Inconclusive")
 	verdict := happened(d, "ConfigRolledBack") || happened(d, "ConfigRejected")
 	full := len(d.Next.Bad) >= maxBad || len(before.Bad) >= maxBad && verdict // one verdict may come, and another be lifted
 	for _, b := range before.Bad {
@@ -428,7 +421,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	}
 
 	r.fallbackStable = o.Child.Alive && o.Child.Healthy
-	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
+	failed := happened(d, "DeadEnd")
 	for _, b := range before.Bad {
 		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
 			n.must(x.Provisional || x.Failure == v1alpha1.ReasonValidationFailed || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
@@ -505,7 +498,7 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 		return
 	}
 
-	ended := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == eventAssignmentEnded })
+	ended := happened(d, eventAssignmentEnded)
 	if in.Kind != Unassigned || before.Current.IsLocal() || ended {
 		return
 	}

@@ -150,17 +150,6 @@ func TestARevisionIsRevokedByItsUID(t *testing.T) {
 	}
 }
 
-// TestARemovalIsAboutWhatWasAssignedLast: not about the assignment with which
-// last-known-good came long ago.
-func TestARemovalIsAboutWhatWasAssignedLast(t *testing.T) {
-	n := newNodeSim(t)
-	n.do("node", "assign uid=g payload=p0 by=object", "healthy 10m5s", "verdict b rejected words=no",
-		"assign uid=b payload=p2 by=object", "assign uid=u payload=p1 by=object", "healthy 5s", "revoke u",
-		"assign uid=b payload=p2 by=object attempt=2", "unassigned by=object taken-back")
-	assert.That(t, n.state.LastKnownGood.Revision == "g" && n.state.Current.Revision == "g",
-		"last-known-good is %q, current is %q", n.state.LastKnownGood.Revision, n.state.Current.Revision)
-}
-
 // Startups are forgotten only if the trial was inconclusive: after a probe,
 // they still count.
 func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.T) {
@@ -182,33 +171,42 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 }
 
 func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
-	for name, set := range map[string]func(s *State, o *Observed){
-		"the trial ends": func(s *State, _ *Observed) {
-			s.Trial.Terms.Duration.Duration, s.Run.UnsavedHealthy = 2300*time.Millisecond, 2*time.Second
-		},
-		"progress is shown":          func(s *State, _ *Observed) { s.Run.UnsavedHealthy = time.Minute - 300*time.Millisecond },
-		"it is not healthy":          func(s *State, o *Observed) { s.Run.Unhealthy = o.Limits.HealthTimeout - 300*time.Millisecond },
-		"the node is not Ready":      func(s *State, o *Observed) { s.Run.NotReady = o.Limits.ReadyTimeout - 300*time.Millisecond },
-		"its crashes are forgotten":  func(s *State, _ *Observed) { s.Run.Crashes, s.Run.HealthyFor = 1, stableAfter-300*time.Millisecond },
-		"nothing, and nothing is on": func(s *State, _ *Observed) { s.Trial, s.Startups, s.LastKnownGood = nil, nil, s.Current },
+	const soon = 300 * time.Millisecond
+	healthyFor := func(healthy, duration time.Duration) func(*State, *Observed) {
+		return func(s *State, _ *Observed) {
+			s.Trial.Terms.Duration.Duration, s.Trial.Healthy.Duration, s.Run.UnsavedHealthy = duration, healthy/2, healthy-healthy/2
+		}
+	}
+	for name, c := range map[string]struct {
+		want time.Duration
+		set  func(s *State, o *Observed)
+	}{
+		"the trial ends":                       {soon, healthyFor(2*time.Second, 2*time.Second+soon)},
+		"nothing":                              {5 * time.Second, healthyFor(0, 10*time.Minute)},
+		"a tenth of the trial is shown":        {soon, healthyFor(time.Minute-soon, 10*time.Minute)},
+		"it was shown just now":                {5 * time.Second, healthyFor(time.Minute, 10*time.Minute)},
+		"a tenth of a short trial is shown":    {500 * time.Millisecond, healthyFor(3500*time.Millisecond, 20*time.Second)},
+		"a short trial has begun":              {2 * time.Second, healthyFor(0, 20*time.Second)},
+		"a second of a very short one is over": {time.Second, healthyFor(0, 2*time.Second)}, // the status counts seconds
+		"it is not healthy": {soon, func(s *State, o *Observed) {
+			s.Run.Unhealthy, o.Child.Healthy = o.Limits.HealthTimeout-soon, false
+		}},
+		"the node is not Ready": {soon, func(s *State, o *Observed) {
+			s.Run.NotReady, o.Node.Ready = o.Limits.ReadyTimeout-soon, false
+		}},
+		"its crashes are forgotten": {soon, func(s *State, _ *Observed) { s.Run.Crashes, s.Run.HealthyFor = 1, stableAfter-soon }},
+		"nothing, and nothing is on": {10 * time.Second, func(s *State, _ *Observed) {
+			s.Trial, s.Startups, s.LastKnownGood = nil, nil, s.Current
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 			s, o := n.state.deepCopy(), n.observe()
 			s.Promoted = append(s.Promoted, Promotion{Revision: "u", SHA256: "p1"})
-			want := 300 * time.Millisecond
-			switch set(&s, &o); name {
-			case "it is not healthy":
-				o.Child.Healthy = false
-			case "the node is not Ready":
-				o.Node.Ready = false
-			case "nothing, and nothing is on":
-				want = 10 * time.Second
-			}
-
+			c.set(&s, &o)
 			o.Elapsed = 0
 			d := Decide(s, o)
-			assert.That(t, d.Wake == want, "the next decision is in %s, want %s: %+v", d.Wake, want, d.Next.Run)
+			assert.That(t, d.Wake == c.want, "the next decision is in %s, want %s: %+v", d.Wake, c.want, d.Next.Run)
 		})
 	}
 }

@@ -14,19 +14,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
-	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
-	n.clock += time.Hour // suspended
-	n.converge()
-	assert.Equal(t, n.state.Trial.Healthy.Duration+n.state.Run.UnsavedHealthy, time.Minute+maxGap, "with an hour without a look")
-
-	n.healthy = false
-	n.converge()
-	n.clock += time.Hour
-	n.converge()
-	assert.That(t, len(n.state.Bad) == 0, "a verdict from a gap: %+v", n.state.Bad)
-}
-
 func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "healthy 9m55s")
 	n.revoke("u")

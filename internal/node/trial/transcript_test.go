@@ -163,6 +163,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	},
 	"last-errors": func(n *nodeSim, td *datadriven.TestData) { n.lastErrors = words(td, "words") }, // before each exit from now on
 	"idle":        func(n *nodeSim, td *datadriven.TestData) {},
+	"suspended":   func(n *nodeSim, td *datadriven.TestData) { n.clock += duration(td, "for") },
 	"exit": func(n *nodeSim, td *datadriven.TestData) {
 		text := words(td, "words")
 		if status := words(td, "status"); status != "" {
@@ -213,7 +214,14 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	},
 
 	// The agent.
-	"start":   (*nodeSim).startAgent,
+	"start": func(n *nodeSim, td *datadriven.TestData) {
+		if td.HasArg("api-goes") { // it was reachable until the kubelet is started
+			n.onDecision = func(_ State, _ Observed, d Decision) { n.node.API = n.node.API && d.Action.Kind != Start }
+			defer func() { n.onDecision = nil }()
+		}
+
+		n.startAgent(td)
+	},
 	"sigterm": func(n *nodeSim, _ *datadriven.TestData) { n.sigterm() },
 	"kill":    func(n *nodeSim, _ *datadriven.TestData) { n.kill() },
 	"dies-before-acting": func(n *nodeSim, _ *datadriven.TestData) { // on the next decision that asks for something
