@@ -5,7 +5,6 @@ package supervisor
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // deadline is the limit for every wait; it is long because the machine may be
@@ -128,22 +127,9 @@ func beAgent() {
 }
 
 // logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
+type logBuffer struct{ output.Buffer }
 
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) count(words string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.buf.String(), words)
-}
+func (b *logBuffer) count(words string) int { return strings.Count(b.String(), words) }
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
@@ -184,15 +170,22 @@ func unmanaged(t *testing.T) (*Notifier, *logBuffer) {
 // systemd is a fake systemd.
 type systemd struct{ got chan string }
 
-// newSystemd listens at a new address and sets the environment variables;
-// watchdog 0: no watchdog.
-func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
+// listenAsSystemd listens at a new address, which is in the environment.
+func listenAsSystemd(t *testing.T) *net.UnixConn {
 	t.Helper()
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
 	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
+
+	return conn
+}
+
+// newSystemd returns a systemd that reads; watchdog 0: no watchdog.
+func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
+	t.Helper()
+	conn := listenAsSystemd(t)
 	if watchdog > 0 {
 		t.Setenv("WATCHDOG_USEC", strconv.FormatInt(watchdog.Microseconds(), 10))
 		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))

@@ -61,6 +61,7 @@ func TestChildGetsItsOwnSocketAndWatchdog(t *testing.T) {
 func TestWatchdogIsFedWhenAChildEnds(t *testing.T) {
 	sd, n := managed(t, time.Hour)
 	sd.wants(t, "WATCHDOG=1")
+	sd.silence(t, quiet) // not more often than the interval requires
 	wait(t, startShell(t, n, "exit 1"))
 	sd.wants(t, "WATCHDOG=1") // the next turn is in half an hour
 }
@@ -70,13 +71,6 @@ func TestWatchdogIsFedWhileNoChildRuns(t *testing.T) {
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 	n.Close()
 	n.Close()
-	sd.silence(t, quiet)
-}
-
-func TestWatchdogIsNotFedMoreOftenThanItsIntervalRequires(t *testing.T) {
-	sd := newSystemd(t, time.Hour)
-	newNotifier(t)
-	sd.wants(t, "WATCHDOG=1")
 	sd.silence(t, quiet)
 }
 
@@ -102,11 +96,17 @@ func TestWatchdogIsFedUntilAChildIsReadyAndPings(t *testing.T) {
 	}
 }
 
-func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
+func TestWatchdogIsFedForAReadyChildThatHangsOnlyWhileItIsCovered(t *testing.T) {
 	sd, n := managed(t, interval)
 	p := startSpeaker(t, n, "deaf speaker", interval)
 	p.say(t, "READY=1", "WATCHDOG=1")
 	assert.Eventually(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	sd.silence(t, quiet)
+
+	n.Cover(true)
+	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+	n.Cover(false)
+	sd.wants(t, "WATCHDOG=1") // the hand-over
 	sd.silence(t, quiet)
 
 	p.say(t, "WATCHDOG=1", "STATUS=end")
@@ -127,19 +127,17 @@ func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 }
 
-func TestWatchdogOfAnotherProcessIsNotFed(t *testing.T) {
-	sd := newSystemd(t, interval)
-	t.Setenv("WATCHDOG_PID", "1")
-	n, log := newNotifier(t)
-	assert.That(t, n.interval == 0 && log.count("WARN") == 0, "watchdog %v and %d warnings, want neither", n.interval, log.count("WARN"))
-	sd.silence(t, quiet)
-}
-
-func TestInvalidWatchdogIntervalIsLoggedAndIgnored(t *testing.T) {
-	newSystemd(t, interval)
-	t.Setenv("WATCHDOG_USEC", "soon")
-	n, log := newNotifier(t)
-	assert.That(t, n.interval == 0 && log.count("not feeding the service manager's watchdog") == 1, "watchdog %v, said %d times; want none, said once", n.interval, log.count("not feeding"))
+func TestWatchdogOfAnotherProcessOrWithAnInvalidIntervalIsNotFed(t *testing.T) {
+	for variable, warnings := range map[string]int{"WATCHDOG_PID=1": 0, "WATCHDOG_USEC=soon": 1} {
+		sd := newSystemd(t, interval)
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+		n, log := newNotifier(t)
+		warned := log.count("not feeding the service manager's watchdog")
+		assert.That(t, n.interval == 0 && warned == warnings && log.count("WARN") == warnings,
+			"%s: watchdog %v and %d warnings, want none and %d", name, n.interval, warned, warnings)
+		sd.silence(t, quiet)
+	}
 }
 
 func TestNotifierWithoutSystemd(t *testing.T) {
@@ -174,11 +172,7 @@ func TestMissingSystemdIsLoggedOnceAndItsReturnToo(t *testing.T) {
 }
 
 func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
-	withoutSystemd(t)
-	path := filepath.Join(shortDir(t), "systemd")
-	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
-	defer conn.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
+	listenAsSystemd(t)
 	n, _ := newNotifier(t)
 	assert.Eventually(t, "its queue is full", func() bool { return n.Status(strings.Repeat("x", 1000)) != nil })
 	p := startSpeaker(t, n, "speaker", 0)
@@ -199,19 +193,6 @@ func TestDirectoryWithoutAnAbsolutePathIsAnError(t *testing.T) {
 	_, err := NewNotifier("relative", (&logBuffer{}).logger())
 	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "directory of the notify socket: "),
 		"NewNotifier: %v, want an error about the directory", err)
-}
-
-func TestCoverFeedsTheWatchdogForAChildThatHangs(t *testing.T) {
-	sd, n := managed(t, interval)
-	p := startSpeaker(t, n, "speaker", interval)
-	p.say(t, "READY=1", "WATCHDOG=1")
-	assert.Eventually(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
-	sd.silence(t, quiet)
-	n.Cover(true)
-	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
-	n.Cover(false)
-	sd.wants(t, "WATCHDOG=1") // the hand-over
-	sd.silence(t, quiet)
 }
 
 func TestWatchdogIsNotFedForAnAgentThatHangs(t *testing.T) {

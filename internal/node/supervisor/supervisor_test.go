@@ -65,6 +65,7 @@ func TestExit(t *testing.T) {
 		p := startShell(t, n, tt.script)
 		got := wait(t, p)
 		assert.That(t, got == tt.want && got.String() == tt.text, "%s: %+v %q, want %+v %q", tt.script, got, got, tt.want, tt.text)
+		assert.Equal(t, p.Stop(time.Hour), got, tt.script, "and then a stop, which returns")
 	}
 }
 
@@ -109,14 +110,6 @@ func TestAChildThatIgnoresSIGTERMIsKilledAfterTheShortestGrace(t *testing.T) {
 	got := <-first
 	assert.That(t, got == second && got.Signal == "killed" && got.Code == -1 && got.Stopped,
 		"exits %+v and %+v, want both the same, killed, stopped", got, second)
-}
-
-func TestStopAfterTheExitReturnsIt(t *testing.T) {
-	n, _ := unmanaged(t)
-	p := startShell(t, n, "exit 3")
-	before := wait(t, p)
-	after := p.Stop(time.Hour)
-	assert.That(t, after == before && after.Code == 3 && !after.Stopped, "exit %+v, want %+v: code 3 and not because of a stop", after, before)
 }
 
 func TestStartErrors(t *testing.T) {

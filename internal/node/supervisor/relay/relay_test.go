@@ -94,20 +94,17 @@ func TestASlowReaderHidesNoError(t *testing.T) {
 		"in large pieces": fmt.Sprintf("head -c %d /dev/zero", size),
 		"in small pieces": fmt.Sprintf("i=0; while [ $i -lt %d ]; do printf %%0100d 0; i=$((i+1)); done", size/100),
 	} {
-		t.Run(name, func(t *testing.T) { slowReader(t, size, output) })
+		t.Run(name, func(t *testing.T) {
+			out, in := pipe(t)
+			r := startRelay(t, in, io.Discard)
+			assert.Equal(t, run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"), "Error: x\n", "last lines")
+			r.Close()
+			_ = in.Close()
+			all, err := io.ReadAll(out)
+			assert.That(t, err == nil && len(all) == size+len("\nError: x\n"),
+				"%d bytes arrived (%v), want %d", len(all), err, size+len("\nError: x\n"))
+		})
 	}
-}
-
-func slowReader(t *testing.T, size int, output string) {
-	t.Helper()
-	out, in := pipe(t)
-	r := startRelay(t, in, io.Discard)
-	assert.Equal(t, run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"), "Error: x\n", "last lines")
-	r.Close()
-	_ = in.Close()
-	all, err := io.ReadAll(out)
-	assert.That(t, err == nil && len(all) == size+len("\nError: x\n"),
-		"%d bytes arrived (%v), want %d", len(all), err, size+len("\nError: x\n"))
 }
 
 // Nobody reads the log, and each write is read before the next one: however
