@@ -47,7 +47,7 @@ func bench(ctx context.Context, runs, changed int, idle time.Duration, only stri
 	defer must.Catch(&err)
 
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
-	b := must.Get(bed.Up(ctx, "bench", nil))
+	b := must.Get(bed.Up(ctx, "bench"))
 	defer func() { _ = b.Down() }()
 	for _, part := range []struct {
 		name string

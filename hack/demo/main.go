@@ -87,7 +87,7 @@ type show struct {
 func demo(ctx context.Context, keep bool) (err error) {
 	fmt.Println("Starting etcd, kube-apiserver and containerd on loopback, and preparing a node.")
 	s := &show{simple: true}
-	if s.Bed, err = bed.Up(ctx, "demo", nil); err != nil {
+	if s.Bed, err = bed.Up(ctx, "demo"); err != nil {
 		switch {
 		case ctx.Err() != nil:
 			return errInterrupted

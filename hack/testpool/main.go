@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -46,25 +45,15 @@ func main() {
 func run(ctx context.Context, argv []string) (code int, err error) {
 	defer must.Catch(&err)
 
-	dir, err := os.MkdirTemp("", "evk-pool-")
-	if err != nil {
-		return 0, fmt.Errorf("make the pool's directory: %w", err)
-	}
-
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	socket := filepath.Join(dir, "socket")
-	pool := must.Get(localcluster.NewPool(socket, localcluster.Options{}))
-	serving, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- pool.Serve(serving) }()
-	defer func() { stop(); err = errors.Join(err, <-served) }()
+	pool := must.Get(localcluster.StartPool())
+	defer func() { err = errors.Join(err, pool.Stop()) }()
 
 	// An interrupt stops the command first, and then the control planes that it
 	// uses. It goes to the whole process group, because go test does not pass
 	// it on to the tests.
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), localcluster.PoolEnv+"="+socket)
+	cmd.Env = append(os.Environ(), localcluster.PoolEnv+"="+pool.Socket)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +76,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 // hostCluster starts the cluster of the host, or uses it again.
 func (l *lab) hostCluster(ctx context.Context) (err error) {
 	if l.cluster == nil {
-		l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster"), Log: io.Discard})
+		l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster")})
 	}
 	if err == nil {
 		l.admin = l.cluster.AdminKubeconfig()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -80,11 +80,7 @@ func (n *node) policyOf(file, policy string) {
 	n.t.Helper()
 	n.Eventually(file+" is of policy "+policy, func(context.Context) error {
 		raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", file))
-		if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
-			err = errors.New(string(raw))
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)), "%s", raw))
 	})
 }
 
@@ -130,9 +126,7 @@ func (n *node) runWeb(nodes ...string) {
 }
 
 func isReady(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	return pod.DeletionTimestamp == nil && podutils.IsPodReady(pod)
 }
 
 // watchPods watches the pods of the Deployment, all of which are ready now. The

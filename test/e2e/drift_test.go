@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -21,24 +20,13 @@ import (
 // contains words. It returns status.drift.
 func (n *node) drifts(status, reason, words string) v1alpha1.Drift {
 	n.t.Helper()
-	var drift v1alpha1.Drift
-	n.Eventually(fmt.Sprintf("Drifted is %s, %s", status, reason), func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-
+	nc := n.Awaits(fmt.Sprintf("Drifted is %s, %s", status, reason), func(nc *v1alpha1.NodeConfig) error {
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionDrifted)
-		if c == nil || nc.Status.Drift == nil || string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message, words) {
-			return fmt.Errorf("it is %+v, drift %+v", c, nc.Status.Drift)
-		}
-
-		drift = *nc.Status.Drift
-
-		return nil
+		return assert.Unless(c != nil && nc.Status.Drift != nil && string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message, words),
+			"it is %+v, drift %+v", c, nc.Status.Drift)
 	})
 
-	return drift
+	return *nc.Status.Drift
 }
 
 // again restarts the agent, and with it the kubelet.

@@ -54,12 +54,7 @@ func withoutInAll(message string) string { return strings.TrimSuffix(message, " 
 // and returns the NodeConfig.
 func (n *node) is(w want) *v1alpha1.NodeConfig {
 	n.t.Helper()
-	var nc *v1alpha1.NodeConfig
-	n.Eventually(fmt.Sprintf("ConfigOK is %+v", w), func(ctx context.Context) (err error) {
-		if nc, err = n.Get(ctx); err != nil {
-			return err
-		}
-
+	return n.Awaits(fmt.Sprintf("ConfigOK is %+v", w), func(nc *v1alpha1.NodeConfig) error {
 		c := bed.ConfigOK(nc)
 		if string(c.Status) != w.status || c.Reason != w.reason || withoutInAll(c.Message) != w.message+": "+w.cause || c.ObservedGeneration != nc.Generation {
 			return fmt.Errorf("NodeConfig of generation %d: %s, %s, %q at %d; error %q", nc.Generation, c.Status, c.Reason, c.Message, c.ObservedGeneration, nc.Status.Error)
@@ -68,15 +63,13 @@ func (n *node) is(w want) *v1alpha1.NodeConfig {
 			return fmt.Errorf("status.error is %q", nc.Status.Error)
 		}
 
-		return n.nodeSays(ctx, w)
+		return n.nodeSays(n.t.Context(), w)
 	})
-
-	return nc
 }
 
 // nodeSays compares the Node's own condition.
 func (n *node) nodeSays(ctx context.Context, w want) error {
-	obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
+	obj, err := n.Object(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,11 +80,9 @@ func (n *node) nodeSays(ctx context.Context, w want) error {
 	}
 
 	c := obj.Status.Conditions[i]
-	if string(c.Status) != w.status || withoutInAll(c.Reason) != w.cause || c.Message != w.message {
-		return fmt.Errorf("the Node: %s, %q, %q", c.Status, c.Message, c.Reason)
-	}
 
-	return nil
+	return assert.Unless(string(c.Status) == w.status && withoutInAll(c.Reason) == w.cause && c.Message == w.message,
+		"the Node: %s, %q, %q", c.Status, c.Message, c.Reason)
 }
 
 // onDisk is what the agent would find if it started now.
@@ -111,11 +102,10 @@ func (n *node) recorded(current, lastKnownGood string) {
 	n.t.Helper()
 	n.Eventually("the records on disk", func(context.Context) error {
 		view, err := checkpoint.ReadOnly(atomicfile.OS{}, n.Dir, "")
-		if err == nil && (view.State.Current.Revision != current || view.State.LastKnownGood.Revision != lastKnownGood) {
-			err = fmt.Errorf("current is %q, last-known-good %q, want %q and %q", view.State.Current.Revision, view.State.LastKnownGood.Revision, current, lastKnownGood)
-		}
+		is, lkg := view.State.Current.Revision, view.State.LastKnownGood.Revision
 
-		return err
+		return errors.Join(err, assert.Unless(is == current && lkg == lastKnownGood,
+			"current is %q, last-known-good %q, want %q and %q", is, lkg, current, lastKnownGood))
 	})
 }
 
@@ -147,8 +137,7 @@ func (n *node) good(name string, changes map[string]any) *corev1.ConfigMap {
 // text is the node's configuration with changes, as a payload.
 func (n *node) text(changes map[string]any) string {
 	n.t.Helper()
-	data := assert.Value(n.Config(changes))(n.t)
-	return data
+	return assert.Value(n.Config(changes))(n.t)
 }
 
 // patchNode changes the Node.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // TestFieldsActAsTheTableSays changes many fields at once, and compares what
@@ -115,12 +117,12 @@ func (n *node) fieldPods(name string) {
 func (n *node) fieldFacts() map[string]string {
 	n.t.Helper()
 	ctx := n.t.Context()
-	obj := assert.Value(n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), metav1.GetOptions{}))(n.t)
+	obj := assert.Value(n.Object(ctx))(n.t)
 	config := assert.Value(n.KubeletConfigz(ctx))(n.t)
 	limits := string(assert.Value(os.ReadFile(fmt.Sprintf("/proc/%d/limits", n.RunningPID())))(n.t))
 	_, files, _ := strings.Cut(limits, "Max open files")
-	pods := assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()}))(n.t)
-	static := slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == "static-"+n.Node.Name() })
+	pods := assert.Value(n.Pods(ctx))(n.t)
+	static := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Name == "static-"+n.Node.Name() })
 	server := fmt.Sprintf("https://127.0.0.1:%v", config["port"])
 	proxy := func(path string) string {
 		code := 0
@@ -164,13 +166,13 @@ func (n *node) fieldFacts() map[string]string {
 // fieldPodFacts returns what shows fields in the pods of fieldPods.
 func (n *node) fieldPodFacts(name string) map[string]string {
 	n.t.Helper()
-	process := func(name string) (uid, pid string) {
+	process := func(name string) (uid, dir string) {
 		pod := assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), n.Node.Name()+"-"+name, metav1.GetOptions{}))(n.t)
 		id := pod.Status.ContainerStatuses[0].ContainerID
 		id = id[strings.LastIndex(id, "/")+1:]
-		for _, path := range assert.Value(filepath.Glob("/proc/[0-9]*/cgroup"))(n.t) {
-			if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), id) {
-				return string(pod.UID), filepath.Base(filepath.Dir(path))
+		for _, p := range procs.All("/proc") {
+			if text, err := os.ReadFile(p.Dir + "/cgroup"); err == nil && strings.Contains(string(text), id) {
+				return string(pod.UID), p.Dir
 			}
 		}
 
@@ -179,33 +181,24 @@ func (n *node) fieldPodFacts(name string) map[string]string {
 		return "", ""
 	}
 	read := func(path string) string { return string(assert.Value(os.ReadFile(path))(n.t)) }
-	uid, pid := process(name)
+	uid, dir := process(name)
 	_, other := process(name + "-default")
 	// The cgroup of the pod is the parent of that of the container.
 	limit := func(controller, v1, v2 string) string {
-		for line := range strings.Lines(read("/proc/" + pid + "/cgroup")) {
+		for line := range strings.Lines(read(dir + "/cgroup")) {
 			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 			if slices.Contains(strings.Split(fields[1], ","), controller) {
 				return read(filepath.Join("/sys/fs/cgroup", controller, filepath.Dir(fields[2]), v1))
 			}
 		}
 
-		_, path, _ := strings.Cut(strings.TrimSpace(read("/proc/"+pid+"/cgroup")), "::")
+		_, path, _ := strings.Cut(strings.TrimSpace(read(dir+"/cgroup")), "::")
 
 		return read(filepath.Join("/sys/fs/cgroup", filepath.Dir(path), v2))
 	}
-	_, seccomp, _ := strings.Cut(read("/proc/"+pid+"/status"), "Seccomp:")
-	dns := read("/proc/" + pid + "/root/etc/resolv.conf")
-	var server, domain string
-	for line := range strings.Lines(dns) {
-		if rest, ok := strings.CutPrefix(line, "nameserver "); ok {
-			server = rest
-		}
-		if rest, ok := strings.CutPrefix(line, "search "); ok {
-			domain = rest
-		}
-	}
-
+	_, seccomp, _ := strings.Cut(read(dir+"/status"), "Seccomp:")
+	dns := read(dir + "/root/etc/resolv.conf")
+	lineOf := func(word string) string { return regexp.MustCompile("(?m)^" + word + " .*$").FindString(dns) }
 	config := assert.Value(n.KubeletConfigz(n.t.Context()))(n.t)
 	logs := "other directory"
 	if m, _ := filepath.Glob(filepath.Join(fmt.Sprint(config["podLogsDir"]), "*_"+uid)); len(m) > 0 {
@@ -217,7 +210,7 @@ func (n *node) fieldPodFacts(name string) map[string]string {
 
 	return map[string]string{
 		"podPidsLimit": limit("pids", "pids.max", "pids.max"), "cpuCFSQuota": limit("cpu", "cpu.cfs_quota_us", "cpu.max"),
-		"seccompDefault": strings.Fields(seccomp)[0], "clusterDNS": server, "clusterDomain": domain,
-		"resolvConf": read("/proc/" + other + "/root/etc/resolv.conf"), "podLogsDir": logs,
+		"seccompDefault": strings.Fields(seccomp)[0], "clusterDNS": lineOf("nameserver"), "clusterDomain": lineOf("search"),
+		"resolvConf": read(other + "/root/etc/resolv.conf"), "podLogsDir": logs,
 	}
 }

@@ -79,20 +79,9 @@ func (n *node) neverTwo() {
 // kind of agent runs it.
 func (n *node) takesOver(mode v1alpha1.RunMode) {
 	n.t.Helper()
-	n.Eventually("the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
-		if _, err := n.KubeletPID(); err != nil {
-			return err
-		}
-		if err := n.Healthy(ctx); err != nil {
-			return err
-		}
-
-		nc, err := n.Get(ctx)
-		if err == nil && nc.Status.RunMode != mode {
-			err = fmt.Errorf("the run mode is %s", nc.Status.RunMode)
-		}
-
-		return err
+	n.Awaits("the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(nc *v1alpha1.NodeConfig) error {
+		return errors.Join(assert.Err(n.KubeletPID()), n.Healthy(n.t.Context()),
+			assert.Unless(nc.Status.RunMode == mode, "the run mode is %s", nc.Status.RunMode))
 	})
 }
 
@@ -102,15 +91,10 @@ func (n *node) waits(behind int, name string) {
 	n.t.Helper()
 	want := fmt.Sprintf("waiting for the lock %s, held by process %d (%s)\n", n.lockFile(), behind, name)
 	n.Eventually("the agent waits", func(ctx context.Context) error {
-		if out, code := n.Run(ctx, "", "probe", "--ready", "--socket="+n.socket()); code != 0 || out != want {
-			return fmt.Errorf("it says %q, exit code %d, want %q", out, code, want)
-		}
-
-		return nil
+		out, code := n.Run(ctx, "", "probe", "--ready", "--socket="+n.socket())
+		return assert.Unless(code == 0 && out == want, "it says %q, exit code %d, want %q", out, code, want)
 	})
-	if children, err := n.Children(); err != nil || len(children) > 0 {
-		n.t.Errorf("it has the children %v, %v", children, err)
-	}
-
+	children := n.Children()
+	assert.That(n.t, len(children) == 0, "it has the children %v", children)
 	assert.That(n.t, assert.Err(n.AskAgent(n.t.Context(), "/healthz")) != nil, "it has bound its port")
 }

@@ -7,11 +7,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
@@ -71,4 +77,61 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	boot.exitsWith(0)
 	self.takesOver(v1alpha1.RunModeSelfHosted)
 	boot.neverTwo()
+}
+
+// run starts a program on the node, besides agents.
+func (n *node) run(name string, argv ...string) *localcluster.Process {
+	n.t.Helper()
+	p := assert.Value(localcluster.StartProcess(name, filepath.Join(n.Node.Dir(), name+".log"), exec.Command(argv[0], argv[1:]...)))(n.t)
+	n.t.Cleanup(func() { _ = p.Stop(nodetest.Patience) })
+
+	return p
+}
+
+// holds waits until a process has the node's lock.
+func (n *node) holds(pid int) {
+	n.t.Helper()
+	n.Eventually("the lock's holder", func(context.Context) error {
+		got := lockfile.WhoHolds(n.lockFile())
+		return assert.Unless(got == pid, "it is process %d, want %d", got, pid)
+	})
+}
+
+func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "stocklock")
+	n.contends()
+	stock := slices.Concat(n.Kubelet, []string{"--lock-file=" + n.lockFile()})
+
+	// The kubelet has it: the agent waits until it has ended.
+	first := n.run("first", stock...)
+	n.holds(first.Pid())
+	n.Eventually("the stock kubelet is healthy", n.Healthy)
+	n.start()
+	n.waits(first.Pid(), "kubelet")
+	n.stop()
+	n.exitsWith(0) // while the lock is still held
+	assert.Is(t, assert.Err(os.Stat(n.socket())), os.ErrNotExist, "it left its socket")
+	n.start()
+	n.waits(first.Pid(), "kubelet")
+	assert.OK(t, n.Healthy(t.Context()))
+	assert.NoError(t, first.Stop(nodetest.Patience))
+	n.takesOver(v1alpha1.RunModeSelfHosted)
+
+	// The agent has it: the kubelet waits. It leaves when another one comes, as
+	// its own flag says.
+	steady := n.SteadyFromNow()
+	second := n.run("second", append(stock, "--exit-on-lock-contention")...)
+	n.Eventually("the stock kubelet waits", func(context.Context) error {
+		return assert.Unless(lockfile.Waiting(second.Pid()), "it does not")
+	})
+	steady.End(t)
+	n.stop()
+	n.holds(second.Pid())
+	n.Eventually("the stock kubelet is healthy", n.Healthy)
+	n.start()
+	n.takesOver(v1alpha1.RunModeSelfHosted)
+	n.holds(n.Pid())
+	<-second.Done
+	assert.Equal(t, second.Cmd.ProcessState.ExitCode(), 0, "the stock kubelet's exit code")
 }

@@ -12,20 +12,44 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
-// systemdNode is a node of a cluster whose init system is the real systemd. It
-// runs the node's containerd and its kubelet as units, the kubelet's being of
-// the shape that packages bring.
+// systemdNode is a node whose kubelet a real systemd runs.
 type systemdNode struct {
 	*node
 	m   *systemd.Machine
 	dir string // of the machine; short, as sockets are in it
+}
+
+// bootSystemd boots a machine in these cgroups that ends with the test.
+func bootSystemd(n *node, cgroups ...string) *systemdNode {
+	n.t.Helper()
+	dir := assert.Value(os.MkdirTemp("", "evkm-"))(n.t)
+	n.t.Cleanup(func() { assert.OK(n.t, os.RemoveAll(dir)) })
+	m, err := systemd.Start(n.t.Context(), dir, systemd.Inside, cgroups...)
+	if errors.Is(err, systemd.ErrUnsupported) {
+		n.t.Skip(err)
+	}
+
+	assert.NoError(n.t, err)
+	s := &systemdNode{n, m, dir}
+	n.t.Cleanup(func() {
+		if n.t.Failed() {
+			s.show()
+		}
+
+		assert.OK(n.t, m.Stop())
+	})
+
+	return s
 }
 
 // cgroupsOfHost gives the machine the host's cgroups once more, beside its own:
@@ -61,30 +85,14 @@ StandardError=inherit
 Environment=PATH=%s
 `
 
-// newSystemdNode boots a machine that a node is moved to.
+// newSystemdNode boots a machine that a node is moved to. Its containerd and its
+// kubelet are units, the kubelet's being of the shape that packages bring.
 func newSystemdNode(n *node) *systemdNode {
 	t := n.t
 	t.Helper()
-	dir, err := os.MkdirTemp("", "evkm-")
-	assert.NoError(t, err)
-	s := &systemdNode{node: n, dir: dir}
-	n.t.Cleanup(func() {
-		if t.Failed() {
-			s.show()
-		}
-		if s.m != nil {
-			assert.OK(t, s.m.Stop())
-		}
-
-		assert.OK(t, os.RemoveAll(dir))
-	})
-	assert.NoError(t, n.Node.StopRuntime()) // it is started again inside
-	s.m, err = systemd.Start(t.Context(), dir, systemd.Inside)
-	if errors.Is(err, systemd.ErrUnsupported) {
-		t.Skip(err)
-	}
-
-	assert.NoError(t, err)
+	n.Node.StopRuntime() // it is started again inside
+	s := bootSystemd(n)
+	dir := s.dir
 	mounts := assert.Value(os.ReadFile("/proc/self/mounts"))(t)
 	// The root of a mounted hierarchy is the cgroup of the process that mounts
 	// it: the host's, not the machine's.
@@ -96,8 +104,7 @@ func newSystemdNode(n *node) *systemdNode {
 
 	at := n.Node.Dir()
 	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
-	containerd := assert.Value(exec.LookPath("containerd"))(t)
-	s.unit("containerd", containerd+" --config "+at+"/containerd.toml", path)
+	s.unit("containerd", assert.Value(exec.LookPath("containerd"))(t)+" --config "+at+"/containerd.toml", path)
 	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), path)
 	s.systemctl("daemon-reload")
 	s.systemctl("start", "containerd", "kubelet")
@@ -116,52 +123,44 @@ func (s *systemdNode) log(unit string) string { return filepath.Join(s.dir, unit
 
 func (s *systemdNode) systemctl(args ...string) string {
 	s.t.Helper()
-	out := assert.Value(s.m.Systemctl(s.t.Context(), args...))(s.t)
-	return strings.TrimSpace(out)
+	return strings.TrimSpace(assert.Value(s.m.Systemctl(s.t.Context(), args...))(s.t))
 }
 
-// runs returns the command line of the process that systemd has for the
-// kubelet, and its process ID.
-func (s *systemdNode) runs() (argv []string, pid string) {
+// mainPID returns the process ID that systemd has for the kubelet.
+func (s *systemdNode) mainPID() int {
 	s.t.Helper()
-	pid = s.systemctl("show", "kubelet", "--property=MainPID", "--value")
-	raw := assert.Value(os.ReadFile(s.m.Proc() + "/" + pid + "/cmdline"))(s.t)
-	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), pid
+	return assert.Value(strconv.Atoi(s.systemctl("show", "kubelet", "--property=MainPID", "--value")))(s.t)
+}
+
+// program returns the program of the process that systemd has for the kubelet.
+func (s *systemdNode) program() string {
+	s.t.Helper()
+	raw := assert.Value(os.ReadFile(fmt.Sprintf("%s/%d/cmdline", s.m.Proc(), s.mainPID())))(s.t)
+	program, _, _ := strings.Cut(string(raw), "\x00")
+
+	return program
 }
 
 // wantsPlain requires that the kubelet's unit runs the kubelet, as its file
 // says, and that nothing else is in its directory.
 func (s *systemdNode) wantsPlain() {
 	s.t.Helper()
-	argv, _ := s.runs()
-	if argv[0] != s.Node.KubeletPath() {
-		s.t.Errorf("%s: the kubelet's unit runs %q, want the kubelet", s.Node.Name(), argv)
-	}
-	if _, err := os.Stat(s.m.Path(systemd.Etc + "/kubelet.service.d")); !errors.Is(err, os.ErrNotExist) {
-		s.t.Errorf("%s: there is a directory with drop-ins: %v", s.Node.Name(), err)
-	}
+	assert.Equal(s.t, s.program(), s.Node.KubeletPath(), s.Node.Name(), "runs the unit of the kubelet")
+	assert.Is(s.t, assert.Err(os.Stat(s.m.Path(systemd.Etc+"/kubelet.service.d"))), os.ErrNotExist, s.Node.Name(), "has drop-ins")
 }
 
 // wantsWrapped requires that the unit runs the agent of the image, and that the
 // kubelet is its child.
 func (s *systemdNode) wantsWrapped() {
 	s.t.Helper()
-	argv, pid := s.runs()
-	if !strings.HasPrefix(argv[0], "/var/lib/evenkeel-bin/evenkeel-agent-") {
-		s.t.Errorf("%s: the kubelet's unit runs %q, want the agent", s.Node.Name(), argv)
-	}
-
-	children := assert.Value(filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children"))(s.t)
-	for _, file := range children {
-		raw, _ := os.ReadFile(file)
-		for child := range strings.FieldsSeq(string(raw)) {
-			if exe, err := os.Readlink(s.m.Proc() + "/" + child + "/exe"); err == nil && exe == s.realKubelet() {
-				return
-			}
-		}
-	}
-
-	s.t.Errorf("%s: the agent, process %s, has no kubelet", s.Node.Name(), pid)
+	assert.That(s.t, strings.HasPrefix(s.program(), "/var/lib/evenkeel-bin/evenkeel-agent-"),
+		"%s: the kubelet's unit runs %q, want the agent", s.Node.Name(), s.program())
+	pid := s.mainPID()
+	kubelet := assert.Value(filepath.EvalSymlinks(s.Node.KubeletPath()))(s.t)
+	assert.That(s.t, slices.ContainsFunc(procs.Children(s.m.Proc(), pid), func(p procs.Process) bool {
+		exe, _ := os.Readlink(p.Dir + "/exe")
+		return exe == kubelet
+	}), "%s: the agent, process %d, has no kubelet", s.Node.Name(), pid)
 }
 
 // wantsNoPrivileges requires that the process of the installer's pod, which has
@@ -169,18 +168,12 @@ func (s *systemdNode) wantsWrapped() {
 func (s *systemdNode) wantsNoPrivileges() {
 	s.t.Helper()
 	s.Eventually("the installer has dropped its privileges", func(context.Context) error {
-		files, err := filepath.Glob(s.m.Proc() + "/*/cmdline")
-		if err != nil {
-			return err
-		}
-
-		for _, file := range files {
-			raw, _ := os.ReadFile(file)
-			if !strings.Contains(string(raw), "\x00install\x00--stay\x00") {
+		for _, p := range procs.All(s.m.Proc()) {
+			if !strings.Contains(strings.Join(p.Argv, " "), " install --stay ") {
 				continue
 			}
 
-			status, err := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
+			status, err := os.ReadFile(p.Dir + "/status")
 			if err != nil {
 				return err
 			}
@@ -198,31 +191,13 @@ func (s *systemdNode) wantsNoPrivileges() {
 	})
 }
 
-func (s *systemdNode) realKubelet() string {
-	path := assert.Value(filepath.EvalSymlinks(s.Node.KubeletPath()))(s.t)
-	return path
-}
-
+// show prints the end of what units, pods of the installer and systemd said.
 func (s *systemdNode) show() {
-	for _, name := range []string{"kubelet", "containerd"} {
-		raw, _ := os.ReadFile(s.log(name))
-		for line := range strings.Lines(string(raw[max(0, len(raw)-100000):])) {
-			if name == "containerd" && !strings.Contains(line, "level=error") || strings.HasPrefix(line, "I") {
-				continue
-			}
-
-			s.t.Logf("%s %s: %.300s", s.Node.Name(), name, strings.TrimSpace(line))
-		}
-	}
-
 	files, _ := filepath.Glob(filepath.Join(s.Node.Dir(), "log/pods/evenkeel-install_*/*/*.log"))
-	for _, file := range files {
+	for _, file := range append(files, s.log("kubelet"), s.log("containerd"), s.m.Log()) {
 		raw, _ := os.ReadFile(file)
-		s.t.Logf("%s: %s", filepath.Base(filepath.Dir(filepath.Dir(file))), raw[max(0, len(raw)-3000):])
+		s.t.Logf("%s: %s", file, raw[max(0, len(raw)-6000):])
 	}
-
-	raw, _ := os.ReadFile(s.m.Log())
-	s.t.Logf("systemd: %s", raw[max(0, len(raw)-1500):])
 }
 
 // applyInstaller gives the cluster the installer's manifests, with flags for

@@ -48,10 +48,9 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 
 	// A second run skips the failed node. After its repair, --retry installs
 	// it.
-	_, pid := b.runs()
+	pid := b.mainPID()
 	first.Plugin(2, []string{"install", "--all-nodes", "--yes"})
-	_, now := b.runs()
-	assert.That(t, now == pid, "the kubelet of the node that has failed was restarted")
+	assert.Equal(t, b.mainPID(), pid, "the kubelet of the node that has failed was restarted: process")
 	assert.NoError(t, os.Remove(obstacle))
 	first.Plugin(0, []string{"install", "--retry", "--yes"}, "2 of 2 nodes installed")
 	for _, s := range nodes {
@@ -64,7 +63,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	for _, s := range nodes {
 		s.wantsPlain()
 		s.Eventually("it is Ready", s.Ready)
-		obj := assert.Value(s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions))(t)
+		obj := assert.Value(s.Object(t.Context()))(t)
 		if _, ok := obj.Labels["evenkeel.dev/agent"]; ok {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
@@ -73,17 +72,12 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) > 0 {
-			err = errors.New("there is " + pods.Items[0].Name + ": " + string(pods.Items[0].Status.Phase))
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(len(pods.Items) == 0, "%d are left", len(pods.Items)))
 	})
 }
 
 // unitFiles is what systemd shows of the kubelet's unit, file by file.
 func unitFiles(t *testing.T, s *systemdNode) string {
 	t.Helper()
-	out := assert.Value(s.m.Systemctl(t.Context(), "cat", "kubelet"))(t)
-	return out
+	return assert.Value(s.m.Systemctl(t.Context(), "cat", "kubelet"))(t)
 }

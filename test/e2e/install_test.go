@@ -16,13 +16,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
-// host is a node whose kubelet a real systemd runs.
+// host is a node as kubeadm makes it.
 type host struct {
-	*node
-	m   *systemd.Machine
-	dir string // of the machine
+	*systemdNode
 	bin string // where install puts the agent
 }
 
@@ -44,32 +43,15 @@ ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_EXTRA_ARGS
 `
 )
 
-// newHost makes a node as kubeadm does, and waits until it is Ready.
+// newHost makes a host, and waits until its node is Ready.
 func newHost(t *testing.T, name string) *host {
 	t.Helper()
 	n := newNode(t, name)
 	cgroup := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), sweep.CgroupFile)))(t)
-	dir := assert.Value(os.MkdirTemp("", "evkh-"))(t)
-	m, err := systemd.Start(t.Context(), dir, systemd.Inside, strings.TrimSpace(string(cgroup)))
-	if err != nil {
-		_ = os.RemoveAll(dir)
-	}
-	if errors.Is(err, systemd.ErrUnsupported) {
-		t.Skip(err)
-	}
-
-	assert.NoError(t, err)
-	h := &host{n, m, dir, filepath.Join(dir, "bin")}
-	t.Cleanup(func() {
-		if t.Failed() {
-			raw, _ := os.ReadFile(m.Log())
-			t.Logf("systemd, agent and kubelet said last:\n%s", raw[max(0, len(raw)-6000):])
-		}
-
-		assert.OK(t, errors.Join(m.Stop(), os.RemoveAll(dir)))
-	})
-	unit := m.Path(systemd.Lib + "/kubelet.service")
-	more := fmt.Appendf(nil, nodeDropIn, strings.Join(n.Node.KubeletArgs(), " "), filepath.Join(dir, "kubelet.env"), n.Node.KubeletPath())
+	h := &host{systemdNode: bootSystemd(n, strings.TrimSpace(string(cgroup)))}
+	h.bin = filepath.Join(h.dir, "bin")
+	unit := h.m.Path(systemd.Lib + "/kubelet.service")
+	more := fmt.Appendf(nil, nodeDropIn, strings.Join(n.Node.KubeletArgs(), " "), filepath.Join(h.dir, "kubelet.env"), n.Node.KubeletPath())
 	assert.NoError(t, errors.Join(os.WriteFile(unit, []byte(nodeUnit), 0o644), os.Mkdir(unit+".d", 0o755),
 		os.WriteFile(unit+".d/10-kubeadm.conf", more, 0o644)))
 	h.systemctl("daemon-reload")
@@ -77,12 +59,6 @@ func newHost(t *testing.T, name string) *host {
 	n.Eventually("the node is Ready", n.Ready)
 
 	return h
-}
-
-func (h *host) systemctl(args ...string) string {
-	h.t.Helper()
-	out := assert.Value(h.m.Systemctl(h.t.Context(), args...))(h.t)
-	return strings.TrimSpace(out)
 }
 
 // does runs evenkeel-agent on the machine, which must succeed and say words.
@@ -120,11 +96,8 @@ func (h *host) replacesFlags(dropins string) {
 	h.does("replaces flags of the kubelet\n", "flags", "--apply", "--bin-dir="+h.bin)
 	h.commandLine("--max-pods=77", false)
 	h.Eventually("the drop-in replaces the flag", func(ctx context.Context) error {
-		if pods, err := h.MaxPods(ctx); err != nil || pods != 77 {
-			return fmt.Errorf("maxPods is %d, %w", pods, err)
-		}
-
-		return nil
+		pods, err := h.MaxPods(ctx)
+		return errors.Join(err, assert.Unless(pods == 77, "maxPods is %d", pods))
 	})
 	files, err := filepath.Glob(filepath.Join(dropins, "99-evenkeel-flags-*.conf"))
 	assert.Must(h.t, err == nil && len(files) == 1, "the drop-ins are %q, %v", files, err)
@@ -138,24 +111,9 @@ func (h *host) replacesFlags(dropins string) {
 func (h *host) commandLine(flag string, has bool) {
 	h.t.Helper()
 	h.Eventually(fmt.Sprintf("the kubelet has %s: %v", flag, has), func(ctx context.Context) error {
-		pid := h.systemctl("show", "kubelet", "--property=MainPID", "--value")
-		tasks, err := filepath.Glob(filepath.Join(h.m.Proc(), pid, "task/*/children"))
-		if err != nil {
-			return err
-		}
-
-		for _, task := range tasks {
-			children, err := os.ReadFile(task)
-			if err != nil {
-				return err
-			}
-
-			for child := range strings.FieldsSeq(string(children)) {
-				line, err := os.ReadFile(filepath.Join(h.m.Proc(), child, "cmdline"))
-				words := strings.Split(string(line), "\x00")
-				if err == nil && strings.HasPrefix(filepath.Base(words[0]), "kubelet") && slices.Contains(words, flag) == has {
-					return h.Healthy(ctx)
-				}
+		for _, p := range procs.Children(h.m.Proc(), h.mainPID()) {
+			if strings.HasPrefix(filepath.Base(p.Argv[0]), "kubelet") && slices.Contains(p.Argv, flag) == has {
+				return h.Healthy(ctx)
 			}
 		}
 

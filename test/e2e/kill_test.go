@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // kill kills one process with SIGKILL.
@@ -30,44 +31,22 @@ func (n *node) kill(pid int) {
 	assert.NoError(n.t, unix.Kill(pid, unix.SIGKILL))
 }
 
-// freeze stops one process, as one that hangs.
-func (n *node) freeze(pid int) {
-	n.t.Helper()
-	assert.NoError(n.t, unix.Kill(pid, unix.SIGSTOP))
-}
-
-// thaw ends what freeze began.
-func (n *node) thaw(pid int) {
-	n.t.Helper()
-	assert.NoError(n.t, unix.Kill(pid, unix.SIGCONT))
-}
-
 // killAgent kills the agent with SIGKILL, and requires that nothing of it is
 // left: no kubelet, no dry run.
 func (n *node) killAgent() {
 	n.t.Helper()
 	n.Kill()
 	n.Eventually("nothing of the agent is left", func(context.Context) error {
-		if left := n.kubelets(); len(left) > 0 {
-			return fmt.Errorf("processes %v", left)
-		}
-
-		return nil
+		left := n.kubelets()
+		return assert.Unless(len(left) == 0, "processes %v", left)
 	})
 }
 
 // kubelets are all processes of this node that are a kubelet, or a dry run.
-func (n *node) kubelets() (pids []string) {
-	n.t.Helper()
-	lines := assert.Value(filepath.Glob("/proc/[0-9]*/cmdline"))(n.t)
-	for _, line := range lines {
-		raw, err := os.ReadFile(line)
-		if err == nil && bytes.Contains(raw, []byte("--hostname-override="+n.Node.Name()+"\x00")) && !bytes.Contains(raw, []byte("evenkeel-agent")) {
-			pids = append(pids, strings.Split(line, "/")[2])
-		}
-	}
-
-	return pids
+func (n *node) kubelets() []procs.Process {
+	return slices.DeleteFunc(procs.All("/proc"), func(p procs.Process) bool {
+		return !slices.Contains(p.Argv, "--hostname-override="+n.Node.Name()) || strings.Contains(p.Argv[0], "evenkeel-agent")
+	})
 }
 
 // witness crashes with 123 pods, and records each start of the kubelet with
@@ -122,14 +101,8 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		if i%4 > 0 {
 			n.Eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
 				revision, _, err := n.Running()
-				if err == nil && !slices.Contains(allowed, types.UID(revision)) {
-					err = fmt.Errorf("%s runs, which is none of the good ones", revision)
-				}
-				if err != nil {
-					return err
-				}
-
-				return n.Healthy(ctx)
+				return errors.Join(err, assert.Unless(slices.Contains(allowed, types.UID(revision)), "%s runs, which is none of the good ones", revision),
+					n.Healthy(ctx))
 			})
 			<-upTo(300 * time.Millisecond).C
 		}

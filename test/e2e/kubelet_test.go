@@ -5,16 +5,19 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -85,20 +88,8 @@ func (n *node) healthyWith(cm *corev1.ConfigMap) {
 func (n *node) healthyOn(want string) {
 	n.t.Helper()
 	n.Eventually("the kubelet is healthy with "+want, func(ctx context.Context) error {
-		pid, err := n.KubeletPID()
-		if err != nil {
-			return err
-		}
-
-		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(string(argv), want) {
-			return fmt.Errorf("it runs %q", argv)
-		}
-
-		return n.Healthy(ctx)
+		kubelet, err := n.RunningKubelet()
+		return errors.Join(err, assert.Unless(strings.Contains(strings.Join(kubelet.Argv, " "), want), "it runs %q", kubelet.Argv), n.Healthy(ctx))
 	})
 }
 
@@ -108,8 +99,7 @@ func (n *node) sample(series string) float64 {
 	n.t.Helper()
 	for line := range strings.Lines(n.get("/metrics")) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			v := assert.Value(strconv.ParseFloat(strings.TrimSpace(value), 64))(n.t)
-			return v
+			return assert.Value(strconv.ParseFloat(strings.TrimSpace(value), 64))(n.t)
 		}
 	}
 
@@ -125,15 +115,10 @@ func (n *node) logged(words ...string) {
 			return err
 		}
 
-	lines:
 		for line := range strings.Lines(string(raw)) {
-			for _, w := range words {
-				if !strings.Contains(line, w) {
-					continue lines
-				}
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+				return nil
 			}
-
-			return nil
 		}
 
 		return errors.New("no such line")
@@ -154,4 +139,19 @@ func (n *node) exitsWith(code int) {
 func (n *node) start() {
 	n.t.Helper()
 	assert.NoError(n.t, n.Start())
+}
+
+// page is all that the agent's /configz says.
+func (n *node) page(query string) agent.Configz {
+	n.t.Helper()
+	var out agent.Configz
+	assert.NoError(n.t, json.Unmarshal([]byte(n.get("/configz"+query)), &out))
+	return out
+}
+
+// get asks the agent over HTTP.
+func (n *node) get(path string) string {
+	n.t.Helper()
+	body := assert.Value(n.AskAgent(n.t.Context(), path))(n.t)
+	return string(body)
 }

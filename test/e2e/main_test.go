@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +23,7 @@ import (
 var getOptions = metav1.GetOptions{}
 
 // shared is the cluster of all tests that leave the API server alone.
-var shared struct {
-	once    sync.Once
-	cluster *localcluster.Cluster
-	err     error
-}
+var shared *localcluster.Cluster
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -38,15 +33,14 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 
-	code := m.Run()
-	if shared.cluster != nil {
-		if err := shared.cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
+	os.Exit(localcluster.RunTests(options(), func(_ context.Context, c *localcluster.Cluster) (int, error) {
+		shared = c
+		return m.Run(), nil
+	}))
+}
 
-	os.Exit(code)
+func options() localcluster.Options {
+	return localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag}
 }
 
 // node is a real node with an agent, which is not started yet.
@@ -61,21 +55,13 @@ func (n *node) in(t *testing.T) *node { return &node{n.In(t), t} }
 // newNode adds a node to the shared cluster.
 func newNode(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
-	shared.once.Do(func() {
-		shared.cluster, shared.err = localcluster.Borrow(context.Background(), localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-
-	return nodeOn(t, shared.cluster, name, flags...)
+	return nodeOn(t, shared, name, flags...)
 }
 
 // newCluster starts a cluster of the test's own, with a node.
 func newCluster(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
-	cluster := localcluster.StartForTest(t, localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
-	return nodeOn(t, cluster, name, flags...)
+	return nodeOn(t, localcluster.StartForTest(t, options()), name, flags...)
 }
 
 func nodeOn(t *testing.T, cluster *localcluster.Cluster, name string, flags ...string) *node {

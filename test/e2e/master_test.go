@@ -19,8 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // master is a node whose static pods are its API server.
@@ -35,11 +38,10 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 	t.Helper()
 	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true, Kubelet: underTest.path})
 	n := nodeOn(t, cluster, name, flags...)
-	m := &master{own{node: n, namespace: metav1.NamespaceSystem}, filepath.Join(n.Node.Dir(), "manifests")}
+	m := &master{own{node: n}, filepath.Join(n.Node.Dir(), "manifests")}
 	init := filepath.Join(n.Node.Dir(), "init")
 	assert.NoError(t, os.Mkdir(init, 0o755))
-	config, err := n.Config(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
-	assert.NoError(t, err)
+	config := n.text(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
 	for _, file := range []string{n.Node.KubeletConfig(), filepath.Join(init, "kubelet")} {
 		assert.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	}
@@ -87,22 +89,10 @@ func (m *master) apiServer() *corev1.Pod {
 
 // apiServerPID is the process ID of the API server.
 func (m *master) apiServerPID() (int, error) {
-	want := strings.Join(m.Cluster.APIServerArgv(), "\x00")
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return 0, err
-	}
-
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		if err != nil || strings.TrimSuffix(string(line), "\x00") != want {
-			continue // it has ended, or is another program
+	for _, p := range procs.All("/proc") {
+		if slices.Equal(p.Argv, m.Cluster.APIServerArgv()) {
+			return p.PID, nil
 		}
-
-		var pid int
-		_, err = fmt.Sscanf(file, "/proc/%d/cmdline", &pid)
-
-		return pid, err
 	}
 
 	return 0, errors.New("no API server runs")
@@ -125,10 +115,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 
 	// No server listens at the kubeconfig's address; the init file's static
 	// pods run.
-	m.place(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "first"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
-	})
+	m.place(localcluster.SleepingPod("first"))
 	m.start()
 	m.healthyOn("/init/kubelet")
 	if z := m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
@@ -137,11 +124,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 
 	m.Eventually("the first static pod runs", func(context.Context) error {
 		logs, err := filepath.Glob(filepath.Join(m.Node.Dir(), "log", "pods", "kube-system_first-master_*", "sleep", "0.log"))
-		if err == nil && len(logs) != 1 {
-			err = fmt.Errorf("its logs are %q", logs)
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(len(logs) == 1, "its logs are %q", logs))
 	})
 	if pid, err := m.apiServerPID(); err == nil {
 		t.Fatalf("an API server runs already, process %d", pid)
@@ -222,4 +205,69 @@ func (m *master) rights() {
 	own := "kubelet-" + m.Node.Name()
 	m.kubectl("create", "role", own, "--namespace=kube-system", "--verb=get,list,watch", "--resource=configmaps", "--resource-name="+own)
 	m.kubectl("create", "rolebinding", own, "--namespace=kube-system", "--role="+own, "--user=system:node:"+m.Node.Name())
+}
+
+// own is the ConfigMap of a node's own, as these tests change it.
+type own struct {
+	*node
+	object *corev1.ConfigMap
+}
+
+// edit gives the ConfigMap the node's configuration with changes, creating it
+// if there is none. It returns the revision.
+func (o *own) edit(changes map[string]any) string {
+	o.t.Helper()
+	data := map[string]string{payload.KeyKubelet: o.text(changes)}
+	configMaps := o.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	var err error
+	if o.object == nil {
+		o.object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubelet-" + o.Node.Name()}, Data: data}
+		o.object, err = configMaps.Create(o.t.Context(), o.object, metav1.CreateOptions{})
+	} else {
+		o.object.Data, o.object.ResourceVersion = data, "" // whatever else was changed
+		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
+	}
+
+	assert.NoError(o.t, err)
+
+	return string(o.object.UID) + "-" + payload.Digest(payload.KeyKubelet, []byte(data[payload.KeyKubelet]))[:12]
+}
+
+// label names a revision as messages do: by the UID of the ConfigMap, and its
+// content.
+func label(revision string) string {
+	const uid = len("7f1d2c3b-0000-4000-8000-0123456789ab")
+	return fmt.Sprintf("(UID: %s, content: %s)", revision[:uid], revision[uid+1:])
+}
+
+// remove deletes the ConfigMap.
+func (o *own) remove() {
+	o.t.Helper()
+	assert.NoError(o.t, o.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
+	o.object = nil
+}
+
+// runsRevision waits until the node is content with a revision, and its kubelet
+// has maxPods.
+func (o *own) runsRevision(revision string, maxPods float64) {
+	o.t.Helper()
+	nc := o.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
+	if a := nc.Status.Active; a == nil || revisionOf(*a) != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
+		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
+	}
+
+	o.KubeletHas("maxPods", maxPods)
+}
+
+func revisionOf(c v1alpha1.ConfigRevision) string {
+	return string(c.UID) + "-" + c.SHA256[:min(len(c.SHA256), 12)]
+}
+
+// promoted waits until a revision is last-known-good.
+func (o *own) promoted(revision string) {
+	o.t.Helper()
+	o.Awaits(revision+" is last-known-good", func(nc *v1alpha1.NodeConfig) error {
+		lkg := nc.Status.LastKnownGood
+		return assert.Unless(lkg != nil && revisionOf(lkg.ConfigRevision) == revision, "last-known-good is %+v, ConfigOK %+v", lkg, bed.ConfigOK(nc))
+	})
 }

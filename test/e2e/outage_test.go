@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -47,11 +46,7 @@ func TestAnAPIOutagePausesATrial(t *testing.T) {
 	n.healthyWith(cm)
 	pid := n.RunningPID()
 	n.Eventually("the clock of the trial runs", func(context.Context) error {
-		if n.sample("evenkeel_trial_healthy_seconds") == 0 {
-			return errors.New("it does not")
-		}
-
-		return nil
+		return assert.Unless(n.sample("evenkeel_trial_healthy_seconds") > 0, "it does not")
 	})
 	assert.NoError(t, n.Cluster.StopAPIServer())
 	n.AgentSays("Unknown", "SyncFailed",
@@ -76,36 +71,29 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 
 	// One that hangs still takes connections. A kubelet that starts waits for
 	// its answer, and is not healthy meanwhile.
-	n.freeze(n.Node.RuntimePID())
+	assert.NoError(t, unix.Kill(n.Node.RuntimePID(), unix.SIGSTOP))
 	n.kill(n.RunningPID())
-	n.throughout(6*time.Second, "while containerd hangs", func(context.Context) error {
-		if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
-			return fmt.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
-		}
-
-		return nil
-	})
-	n.thaw(n.Node.RuntimePID())
+	onTrial := func(context.Context) error {
+		s := n.onDisk()
+		return assert.Unless(len(s.Bad) == 0 && len(s.Startups) == 1 && s.Trial != nil,
+			"on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
+	}
+	n.throughout(6*time.Second, "while containerd hangs", onTrial)
+	assert.NoError(t, unix.Kill(n.Node.RuntimePID(), unix.SIGCONT))
 	n.healthyWith(cm)
 
 	pid := n.RunningPID()
-	assert.NoError(t, n.Node.StopRuntime())
+	n.Node.StopRuntime()
 	n.throughout(10*time.Second, "without containerd", n.undisturbed(pid, cm))
 
 	// Without it a kubelet that starts ends at once: no crash of the
 	// configuration's doing, though the threshold tolerates none.
 	n.kill(pid)
 	n.Eventually("the kubelet was tried again", func(context.Context) error {
-		if count := n.countLog("the kubelet exited unexpectedly"); count < 3 {
-			return fmt.Errorf("it exited %d times", count)
-		}
-
-		return nil
+		count := n.countLog("the kubelet exited unexpectedly")
+		return assert.Unless(count >= 3, "it exited %d times", count)
 	})
-	if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
-		t.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
-	}
-
+	assert.OK(t, onTrial(t.Context()))
 	assert.NoError(t, n.Node.StartRuntime(t.Context()))
 	n.healthyWith(cm)
 	n.LastKnownGood(cm)
@@ -119,11 +107,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	locked := make(chan error)
 	go func() { locked <- unix.Flock(int(lock.Fd()), unix.LOCK_EX) }()
 	n.Eventually("this process is next in the lock's queue", func(context.Context) error {
-		if !lockfile.Waiting(os.Getpid()) {
-			return errors.New("it does not wait")
-		}
-
-		return nil
+		return assert.Unless(lockfile.Waiting(os.Getpid()), "it does not wait")
 	})
 	next := n.assignNew("b", map[string]any{"maxPods": 121})
 	assert.NoError(t, <-locked)
@@ -137,10 +121,5 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 // countLog counts the lines of the agent's log that hold words.
 func (n *node) countLog(words string) int {
 	n.t.Helper()
-	raw, err := os.ReadFile(n.Log)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		n.t.Fatal(err)
-	}
-
-	return strings.Count(string(raw), words)
+	return strings.Count(string(assert.Value(os.ReadFile(n.Log))(n.t)), words)
 }

@@ -5,8 +5,11 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -65,4 +68,20 @@ func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
 	n.healthyWith(nil) // a guard would wait for the label
 	// It is NodeAffinity, or the kubelet ended the pod.
 	n.Event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ")
+}
+
+func TestPressureThatNoGuardPredictsFailsTheTrial(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "evicts", "--config-trial-duration=10m")
+	root := filepath.Join(n.Node.Dir(), "kubelet")
+	assert.NoError(t, os.MkdirAll(root, 0o755))
+	assert.NoError(t, unix.Mount("tmpfs", root, "tmpfs", 0, "size=64m,mode=0755")) // stopping the node unmounts it
+	n.Up()
+	n.RunPods("1", "2")
+	cm := n.assignNew("strict", map[string]any{"evictionHard": map[string]string{"memory.available": "50Mi", "nodefs.available": "16Mi"}})
+	n.is(allChecksPassed(cm))
+	n.healthyWith(cm)
+	assert.NoError(t, os.WriteFile(filepath.Join(root, "ballast"), make([]byte, 52<<20), 0o644))
+	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: ", cm.UID))
+	n.healthyWith(nil)
 }

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -34,13 +34,8 @@ func (n *node) bindPods(name string, change func(*corev1.PodSpec), namespaces ..
 		created(core.Namespaces().Create(ctx, space, metav1.CreateOptions{}))
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // no controller does it
 		created(core.ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{}))
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
-			Spec: corev1.PodSpec{
-				NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
-				Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
-			},
-		}
+		pod := localcluster.SleepingPod(n.Node.Name() + "-" + name)
+		pod.Spec.NodeName = n.Node.Name()
 		change(&pod.Spec)
 		assert.NoError(n.t, assert.Err(core.Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})))
 	}
@@ -50,16 +45,9 @@ func (n *node) bindPods(name string, change func(*corev1.PodSpec), namespaces ..
 func (n *node) adopts(cm *corev1.ConfigMap) {
 	n.t.Helper()
 	n.AssignMap(cm)
-	n.Eventually("the kubelet runs "+cm.Name, func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-		if p, a := nc.Status.Trial, nc.Status.Active; p == nil || p.HealthySeconds < 1 || a == nil || a.UID != cm.UID {
-			return fmt.Errorf("trial: %+v of %+v", p, a)
-		}
-
-		return nil
+	n.Awaits("the kubelet runs "+cm.Name, func(nc *v1alpha1.NodeConfig) error {
+		p, a := nc.Status.Trial, nc.Status.Active
+		return assert.Unless(p != nil && p.HealthySeconds >= 1 && a != nil && a.UID == cm.UID, "trial: %+v of %+v", p, a)
 	})
 }
 
@@ -84,14 +72,8 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 	}
 
 	n.LastKnownGood(good)
-	n.Eventually("the program that exits was started", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-
+	n.Awaits("the program that exits was started", func(nc *v1alpha1.NodeConfig) error {
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionPodsStarted)
-
 		return assert.Unless(c != nil && c.Reason == v1alpha1.PodsStartObserved, "PodsStarted is %+v", c)
 	})
 
@@ -114,14 +96,9 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 
 	// Their cgroups keep the limit, so last-known-good cannot start them either.
 	// That must not bring the failed configuration back.
-	n.Eventually("the pods have been refused for long enough", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-
+	n.Awaits("the pods have been refused for long enough", func(nc *v1alpha1.NodeConfig) error {
 		assert.Equal(t, nc.Status.Active.UID, good.UID, "what runs after the rollback")
-		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+		c := bed.ConfigOK(nc)
 		assert.Equal(t, c.Reason, v1alpha1.ReasonPodsCannotStart, "ConfigOK")
 
 		return assert.Unless(c.LastTransitionTime.Add(130*time.Second).Before(time.Now()), "it changed %s", c.LastTransitionTime)

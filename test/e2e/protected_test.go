@@ -10,9 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -32,11 +29,7 @@ func (n *node) local(changes map[string]any) {
 // hold words, each as often as it was given.
 func (n *node) refusals(words string) (messages []string) {
 	n.t.Helper()
-	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
-		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": "ConfigRefused"}).String(),
-	})
-	assert.NoError(n.t, err)
-	for _, e := range list.Items {
+	for _, e := range assert.Value(n.Events(n.t.Context(), "ConfigRefused"))(n.t) {
 		for range max(e.Count, 1) {
 			if strings.Contains(e.Message, words) {
 				messages = append(messages, e.Message)
@@ -50,8 +43,7 @@ func (n *node) refusals(words string) (messages []string) {
 // hides requires that no output of the node contains a secret.
 func (n *node) hides(secrets ...string) {
 	n.t.Helper()
-	nc := assert.Value(n.Get(n.t.Context()))(n.t)
-	object := assert.Value(json.Marshal(nc))(n.t)
+	object := assert.Value(json.Marshal(n.config()))(n.t)
 	log := assert.Value(os.ReadFile(n.Log))(n.t)
 	dir := "--dynamic-config-dir=" + n.Dir
 	for where, text := range map[string]string{

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -45,13 +46,8 @@ func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 			n.AssignMap(cm)
 			n.LastKnownGood(cm)
 			nc := n.is(allChecksPassed(cm))
-			if got := nc.Status.PodsUnreadyOnRestart; got == nil || *got != int64(len(tt.lose)) {
-				t.Errorf("the status does not say %d pods", len(tt.lose))
-				if got != nil {
-					t.Errorf("it says %d", *got)
-				}
-			}
-
+			unready := nc.Status.PodsUnreadyOnRestart
+			assert.That(t, unready != nil && *unready == int64(len(tt.lose)), "the status has %d pods", ptr.Deref(unready, -1))
 			got := lost()
 			assert.That(t, slices.Equal(got, tt.lose), "the pods %q lost Ready, want %q", got, tt.lose)
 		})
@@ -73,14 +69,8 @@ func (n *node) runReadyPods() {
 	}
 	n.RunPodsWith(probed, "probed")
 	n.RunPods("plain")
-	static := &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "static"},
-		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken: new(bool),
-			Containers:                   []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
-		},
-	}
+	static := localcluster.SleepingPod("static")
+	static.APIVersion, static.Kind, static.Namespace = "v1", "Pod", metav1.NamespaceDefault
 	probed(&static.Spec)
 	raw := assert.Value(json.Marshal(static))(n.t)
 	assert.NoError(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
@@ -96,11 +86,7 @@ func (n *node) runReadyPods() {
 			}
 		}
 
-		if len(states) != 3 {
-			return fmt.Errorf("the pods are %v", states)
-		}
-
-		return nil
+		return assert.Unless(len(states) == 3, "the pods are %v", states)
 	})
 }
 
@@ -111,13 +97,9 @@ type readiness struct {
 
 // readiness returns the state of the pods of runReadyPods.
 func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
-	list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
-	if err != nil {
-		return nil, err
-	}
-
+	pods, err := n.Pods(ctx)
 	states := map[string]readiness{}
-	for _, pod := range list.Items {
+	for _, pod := range pods {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady {
 				states[pod.Name] = readiness{c.Status != corev1.ConditionTrue, c.LastTransitionTime.Time}
@@ -125,7 +107,7 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 		}
 	}
 
-	return states, nil
+	return states, err
 }
 
 // losesReady watches the pods of runReadyPods. The function that it returns

@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"testing"
 
@@ -40,15 +39,14 @@ func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
 	n.is(localInit)
 	var capacity corev1.ResourceList
 	n.Eventually("the Node has its capacity", func(ctx context.Context) error {
-		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
+		obj, err := n.Object(ctx)
 		if err != nil {
 			return err
 		}
-		if capacity = obj.Status.Capacity; capacity.StorageEphemeral().IsZero() {
-			return errors.New("it has none")
-		}
 
-		return nil
+		capacity = obj.Status.Capacity
+
+		return assert.Unless(!capacity.StorageEphemeral().IsZero(), "it has none")
 	})
 	total, kubelets := machine.Machine{KubeletDir: filepath.Join(n.Node.Dir(), "kubelet")}.Total(), payload.CapacityOf(capacity)
 	assert.That(t, total.PIDs > 0, "there are %d PIDs", total.PIDs)
@@ -60,7 +58,7 @@ func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
 	want := assert.Value(p.Resolve(kubelets))(t)
 	n.AssignMap(cm)
 	n.LastKnownGood(cm)
-	nc := assert.Value(n.Get(t.Context()))(t)
+	nc := n.config()
 	assert.NoDiff(t, cmp.Diff(want.Values, nc.Status.ResolvedValues))
 	assert.That(t, len(want.Values) == 6 && nc.Status.Active.ResolvedSHA256 == want.Digest, "active is %+v", nc.Status.Active)
 	has := map[string]any{}

@@ -11,9 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // The self-hosted kubelet's versions before and after an update; the bootstrap
@@ -44,7 +48,6 @@ type pivot struct {
 	flags []string // of every agent of this node, beside those of the unit and the DaemonSet
 	argv  []string // of the kubelet, without its path
 	boots int
-	two   *twoAtOnce
 
 	current *corev1.ConfigMap // that is assigned
 	worker  string            // the container of the workload, which runs all the time
@@ -59,7 +62,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 	p.Dir, p.Log = filepath.Join(p.dir, "var-lib", "evenkeel"), filepath.Join(p.dir, "bootstrap.log")
 	assert.NoError(t, errors.Join(os.Mkdir(filepath.Join(p.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context())))
 	p.importImages()
-	assert.NoError(t, n.Node.StopRuntime()) // it is started again inside
+	n.Node.StopRuntime() // it is started again inside
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.showPods()
@@ -177,23 +180,14 @@ func (p *pivot) daemonSetAvailable() {
 	p.t.Helper()
 	p.Eventually("the DaemonSet's pod is available", func(ctx context.Context) error {
 		ds, err := p.Kube.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", getOptions)
-		if err == nil && ds.Status.NumberAvailable != 1 {
-			err = fmt.Errorf("its status is %s", ds.Status.String())
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(ds.Status.NumberAvailable == 1, "its status is %s", ds.Status.String()))
 	})
 }
 
 // labelled gives the node the label that calls for the pod, or takes it away.
 func (p *pivot) labelled(yes bool) {
 	p.t.Helper()
-	value := `null`
-	if yes {
-		value = `"self-hosted"`
-	}
-
-	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":%s}}}`, value)
+	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":%s}}}`, map[bool]string{true: `"self-hosted"`, false: `null`}[yes])
 }
 
 // pods are the self-hosted kubelets of an image's tag.
@@ -204,14 +198,7 @@ func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
 		return nil, err
 	}
 
-	var found []corev1.Pod
-	for _, pod := range list.Items {
-		if strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) {
-			found = append(found, pod)
-		}
-	}
-
-	return found, nil
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) }), nil
 }
 
 // podReady waits until one pod of a tag is there, and ready, and returns its
@@ -225,16 +212,9 @@ func (p *pivot) podReady(tag string) types.UID {
 			return fmt.Errorf("%s: %w", printable.Count(len(pods), "pod"), err)
 		}
 
-		for _, c := range pods[0].Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pods[0].DeletionTimestamp == nil {
-				uid = pods[0].UID
-				return nil
-			}
-		}
+		uid = pods[0].UID
 
-		status, err := json.Marshal(pods[0].Status)
-
-		return fmt.Errorf("its status is %s: %w", status, err)
+		return assert.Unless(isReady(&pods[0]), "its status is %s", pods[0].Status.String())
 	})
 
 	return uid
@@ -245,11 +225,7 @@ func (p *pivot) podsGo(tag string) {
 	p.t.Helper()
 	p.Eventually("no pod of "+tag+" is left", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, tag)
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("there is %s, deleted at %v", pods[0].Name, pods[0].DeletionTimestamp)
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(len(pods) == 0, "%d are left", len(pods)))
 	})
 }
 
@@ -261,8 +237,7 @@ func (p *pivot) podsGo(tag string) {
 func (p *pivot) neverRestarted() {
 	p.t.Helper()
 	for _, tag := range []string{versionOne, versionTwo} {
-		pods := assert.Value(p.pods(p.t.Context(), tag))(p.t)
-		for _, pod := range pods {
+		for _, pod := range assert.Value(p.pods(p.t.Context(), tag))(p.t) {
 			for _, c := range pod.Status.ContainerStatuses {
 				if last := c.LastTerminationState.Terminated; c.RestartCount > 0 && last != nil && last.Reason != "StartError" {
 					p.t.Errorf("%s was restarted %d times, last: %+v", pod.Name, c.RestartCount, c.LastTerminationState.Terminated)
@@ -283,7 +258,7 @@ func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 
 	p.Eventually(fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
 		running := p.processesOf("kubelet")
-		if len(running) != 1 || !running[0].of(uid) || !strings.Contains(strings.Join(running[0].argv, " "), want) {
+		if len(running) != 1 || !belongsTo(running[0], uid) || !strings.Contains(strings.Join(running[0].Argv, " "), want) {
 			return fmt.Errorf("there are %+v", running)
 		}
 
@@ -296,29 +271,16 @@ func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	p.runBy(uid, cm)
-	p.Eventually("the node is Ready and run as "+string(mode), func(ctx context.Context) error {
-		nc, err := p.Get(ctx)
-		if err != nil {
-			return err
-		}
-		if nc.Status.RunMode != mode {
-			return fmt.Errorf("the run mode is %s", nc.Status.RunMode)
-		}
-
-		return p.Ready(ctx)
+	p.Awaits("the node is Ready and run as "+string(mode), func(nc *v1alpha1.NodeConfig) error {
+		return errors.Join(assert.Unless(nc.Status.RunMode == mode, "the run mode is %s", nc.Status.RunMode), p.Ready(p.t.Context()))
 	})
 }
 
 // isVersion waits until the API has the kubelet's version.
 func (p *pivot) isVersion(want string) {
 	p.t.Helper()
-	p.Eventually("the kubelet is "+want, func(ctx context.Context) error {
-		nc, err := p.Get(ctx)
-		if err == nil && nc.Status.ComponentVersion != want {
-			err = fmt.Errorf("it is %s", nc.Status.ComponentVersion)
-		}
-
-		return err
+	p.Awaits("the kubelet is "+want, func(nc *v1alpha1.NodeConfig) error {
+		return assert.Unless(nc.Status.ComponentVersion == want, "it is %s", nc.Status.ComponentVersion)
 	})
 }
 
@@ -341,17 +303,9 @@ func (p *pivot) bootstrapWaits() {
 // startsWork creates a pod that must keep running while kubelets restart.
 func (p *pivot) startsWork() {
 	p.t.Helper()
-	automount := false
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "work"}, Spec: corev1.PodSpec{
-		AutomountServiceAccountToken: &automount, Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
-	}}
 	p.Eventually("the pod is created", func(ctx context.Context) error {
-		_, err := p.Kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-
-		return err
+		err := assert.Err(p.Kube.CoreV1().Pods("default").Create(ctx, localcluster.SleepingPod("work"), metav1.CreateOptions{}))
+		return assert.Unless(err == nil || apierrors.IsAlreadyExists(err), "%w", err)
 	})
 }
 
@@ -386,5 +340,57 @@ func (p *pivot) showPods() {
 				p.t.Logf("%s: %.500s", strings.TrimPrefix(file, p.dir+"/log/pods/kube-system_")[:28], strings.TrimSpace(line))
 			}
 		}
+	}
+}
+
+// processesOf are those of the node whose program's name begins with this,
+// without the children of such: what a program starts looks like the program
+// itself at first.
+func (p *pivot) processesOf(name string) []procs.Process {
+	found := slices.DeleteFunc(procs.All("/proc"), func(q procs.Process) bool {
+		ours := slices.Contains(q.Argv, "--kubeconfig="+p.Node.Kubeconfig()) // a dry run has none
+		return !ours || !strings.HasPrefix(filepath.Base(q.Argv[0]), name)
+	})
+
+	return slices.DeleteFunc(slices.Clone(found), func(q procs.Process) bool {
+		parent := procs.Parent(q.PID) // 0 if it has ended
+		return parent == 0 || slices.ContainsFunc(found, func(p procs.Process) bool { return p.PID == parent })
+	})
+}
+
+// belongsTo reports whether a process is a pod's; without a UID, whether it is
+// of no pod.
+func belongsTo(q procs.Process, uid types.UID) bool {
+	cgroup, err := os.ReadFile(q.Dir + "/cgroup")
+	if uid == "" {
+		return err == nil && !strings.Contains(string(cgroup), "/pod")
+	}
+
+	return strings.Contains(string(cgroup), "/pod"+string(uid))
+}
+
+// watchKubelets looks for two kubelets of the node that run at the same time.
+// The function that it returns ends that, and requires that there were none.
+func (p *pivot) watchKubelets() (neverTwo func()) {
+	ctx, end := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	var seen []string
+	all.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if running := p.processesOf("kubelet"); len(running) > 1 {
+				seen = append(seen, fmt.Sprintf("%+v", running))
+			}
+
+			<-tick.C
+		}
+	})
+
+	return func() {
+		p.t.Helper()
+		end()
+		all.Wait()
+		assert.That(p.t, len(seen) == 0, "two kubelets at once, %d times: %q", len(seen), seen)
 	}
 }

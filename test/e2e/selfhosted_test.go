@@ -19,7 +19,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 	p := newPivot(t, "pivot", "--config-trial-duration=1s")
 	t.Cleanup(p.powerOff)
 	p.boot()
-	p.watchKubelets()
+	neverTwoKubelets := p.watchKubelets()
 	step := func(name string, do func(*pivot)) {
 		t.Helper()
 		if t.Failed() {
@@ -43,12 +43,12 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 	step("an update of the DaemonSet brings the new one to the lock before the old one goes", updateSurges)
 	step("the next kubelet adopts a configuration that was assigned in a hand-over", changeInAHandOver)
 	step("after a power cut bootstrap runs what the self-hosted kubelet had, without the API", powerCut)
-	p.neverTwoKubelets()
+	neverTwoKubelets()
 }
 
 func bootstrapRuns(p *pivot) {
 	p.isRun(v1alpha1.RunModeBootstrap, "", nil)
-	obj := assert.Value(p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions))(p.t)
+	obj := assert.Value(p.Object(p.t.Context()))(p.t)
 	assert.That(p.t, obj.Labels["evenkeel.dev/kubelet"] == "self-hosted", "it has the labels %v", obj.Labels)
 	p.startsWork()
 }
@@ -96,11 +96,8 @@ func changeInAHandOver(p *pivot) {
 	ends := p.processesOf("kubelet")
 	p.labelled(false)
 	p.Eventually("the kubelet is told to stop", func(context.Context) error {
-		if now := p.processesOf("kubelet"); len(now) == 1 && now[0].pid == ends[0].pid {
-			return errors.New("it runs")
-		}
-
-		return nil
+		now := p.processesOf("kubelet")
+		return assert.Unless(len(now) != 1 || now[0].PID != ends[0].PID, "it runs")
 	})
 	p.AssignMap(cm)
 	p.LastKnownGood(cm)
@@ -112,11 +109,7 @@ func changeInAHandOver(p *pivot) {
 	left := p.countLog("another process requested the node")
 	p.labelled(true)
 	p.Eventually("bootstrap is asked to leave", func(context.Context) error {
-		if p.countLog("another process requested the node") == left {
-			return errors.New("it is not")
-		}
-
-		return nil
+		return assert.Unless(p.countLog("another process requested the node") > left, "it is not")
 	})
 	p.AssignMap(p.current)
 	p.LastKnownGood(p.current)
@@ -144,10 +137,6 @@ func powerCut(p *pivot) {
 	p.bootstrapWaits()
 	p.Eventually("the workload runs again", func(ctx context.Context) error {
 		again, err := p.work(ctx)
-		if err == nil && again == p.worker {
-			err = errors.New("the containers of before the power cut are there")
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(again != p.worker, "the containers of before the power cut are there"))
 	})
 }

@@ -4,12 +4,10 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -30,12 +28,7 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 	n.patchStrategy("probed", fmt.Sprintf(`{"startProbeImage":%q}`, localcluster.SleepImage))
 	n.Push("probed", map[string]any{"maxPods": 106})
 	n.RolloutEnds("probed", 0, "1 of 1 node updated")
-	n.Eventually("the node has passed a start probe", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-
+	n.Awaits("the node has passed a start probe", func(nc *v1alpha1.NodeConfig) error {
 		return assert.Unless(nc.Annotations[v1alpha1.AnnotationObserved] == `{"rollout":"probed","revision":2,"attempt":1,"startProbe":"Passed"}`,
 			"the controller has observed %s", nc.Annotations[v1alpha1.AnnotationObserved])
 	})
@@ -56,6 +49,5 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 // patchStrategy changes the strategy of a rollout.
 func (n *node) patchStrategy(rollout, strategy string) {
 	n.t.Helper()
-	patch := n.Kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/" + rollout)
-	assert.NoError(n.t, patch.Body(fmt.Appendf(nil, `{"spec":{"strategy":%s}}`, strategy)).Do(n.t.Context()).Error())
+	n.kubectl("patch", "nodeconfigrollout", rollout, "--type=merge", "--patch="+fmt.Sprintf(`{"spec":{"strategy":%s}}`, strategy))
 }

@@ -6,7 +6,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +21,17 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
+// newNodes is a rollout for nodes that join before it has succeeded.
+const newNodes = `apiVersion: evenkeel.dev/v1alpha1
+kind: NodeConfigRollout
+metadata: {name: joins}
+spec:
+  nodeSelector: {matchLabels: {pool: new}}
+  newNodes: Target
+  template:
+    kubeletDropIn: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, systemReserved: {cpu: 500m}}
+`
+
 // TestANewNodeIsConfiguredBeforeItsFirstPod has a scheduler of its own: a pod
 // waits for a node, and needs what only a node with the rollout's configuration
 // gives.
@@ -31,27 +42,15 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	assert.NoError(t, n.Cluster.StartControllers(ctx))
 	n.Controlled()
 	assert.NoError(t, n.ApplyConfig(ctx, "startup-taint"))
-	assert.NoError(t, n.CreateRollout(ctx, "joins", "pool=new",
-		map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}))
-	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
+	n.kubectl("create", "--filename="+n.File(newNodes))
 	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("16Mi")}
-	waiting := assert.Value(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}, Spec: corev1.PodSpec{
-		AutomountServiceAccountToken: new(bool),
-		Containers: []corev1.Container{{
-			Name: "sleep", Image: localcluster.SleepImage, Resources: corev1.ResourceRequirements{Requests: whole, Limits: whole},
-		}},
-	}}, metav1.CreateOptions{}))(t)
+	waiting := localcluster.SleepingPod("waiting")
+	waiting.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: whole, Limits: whole}
+	waiting = assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, waiting, metav1.CreateOptions{}))(t)
 
 	n.Kubelet = append(n.Kubelet, "--node-labels=pool=new", "--register-with-taints="+v1alpha1.TaintUnconfigured+":NoSchedule")
 	n.Up()
-	n.Eventually("the pod runs", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, waiting.Name, getOptions)
-		if err == nil && pod.Status.Phase != corev1.PodRunning {
-			err = fmt.Errorf("it is %s %s %s; its conditions are %+v", pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.Status.Conditions)
-		}
-
-		return err
-	})
+	n.PodRuns(waiting.Name)
 	raw := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")))(t)
 	var state struct {
 		PolicyName string
@@ -61,17 +60,15 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	assert.That(t, state.PolicyName == "static" && state.Entries[string(waiting.UID)]["sleep"] != "",
 		"the first pod has no CPUs of its own: %s", raw)
 
-	node := assert.Value(n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions))(t)
+	node := assert.Value(n.Object(ctx))(t)
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
 	}
 
 	n.Eventually("there is an Event about the taint", func(ctx context.Context) error {
-		events, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=StartupTaintRemoved"})
-		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins") {
-			err = fmt.Errorf("the Events are %+v", events.Items)
-		}
+		events, err := n.Events(ctx, "StartupTaintRemoved")
+		const removed = "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins"
 
-		return err
+		return errors.Join(err, assert.Unless(len(events) == 1 && events[0].Message == removed, "the Events are %+v", events))
 	})
 }

@@ -19,13 +19,11 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/bed"
-	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // serviceManager plays systemd at the other end of NOTIFY_SOCKET.
 type serviceManager struct {
-	t *testing.T
+	*node
 
 	mu    sync.Mutex
 	heard []message
@@ -42,7 +40,7 @@ func (n *node) managed(watchdog time.Duration) *serviceManager {
 	n.t.Helper()
 	socket := filepath.Join(n.Node.Dir(), "notify.sock")
 	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"}))(n.t)
-	m := &serviceManager{t: n.t}
+	m := &serviceManager{node: n}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -92,14 +90,10 @@ func (m *serviceManager) said(state string, since time.Time) (found []message) {
 func (m *serviceManager) awaits(state string, since time.Time) message {
 	m.t.Helper()
 	var found []message
-	err := bed.Eventually(m.t.Context(), nodetest.Patience, func(context.Context) error {
-		if found = m.said(state, since); len(found) == 0 {
-			return errors.New("it was not sent")
-		}
-
-		return nil
+	m.Eventually(state, func(context.Context) error {
+		found = m.said(state, since)
+		return assert.Unless(len(found) > 0, "it was not sent")
 	})
-	assert.NoError(m.t, err, state)
 
 	return found[0]
 }
@@ -129,16 +123,9 @@ runs 'maxPods: 123' && exit 7`)
 	m := n.managed(interval)
 	begin := time.Now()
 	n.start()
-	n.Eventually("a kubelet was started", func(context.Context) error {
-		_, err := n.KubeletPID()
-		return err
-	})
+	n.RunningPID() // a kubelet was started
 	n.throughout(interval+time.Second, "a kubelet that is not healthy", func(context.Context) error {
-		if len(m.said("READY=1", begin)) > 0 {
-			return errors.New("READY=1 was sent")
-		}
-
-		return nil
+		return assert.Unless(len(m.said("READY=1", begin)) == 0, "READY=1 was sent")
 	})
 	assert.NoError(t, os.WriteFile(n.beside("go"), nil, 0o644))
 	ready := m.awaits("READY=1", begin)
@@ -167,20 +154,6 @@ func TestSystemdAcceptsOurUnits(t *testing.T) {
 		"Type=exec", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartSec=2", "StartLimitIntervalSec=0", "Conflicts=kubelet.service",
 		"TimeoutStopSec=60", "RuntimeDirectory=evenkeel evenkeel/lock evenkeel/probe", "RuntimeDirectoryPreserve=yes",
 	)
-	const base = `[Unit]
-Description=kubelet: The Kubernetes Node Agent
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-ExecStart=/usr/bin/kubelet
-Restart=always
-StartLimitInterval=0
-RestartSec=10
-
-[Install]
-WantedBy=multi-user.target
-`
 	const kubeadm = `[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
@@ -190,7 +163,7 @@ ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 `
 	systemdTakes(t, "evenkeel-agent-kubelet.conf", "kubelet.service.d/20-evenkeel.conf", "kubelet.service",
-		map[string]string{"kubelet.service": base, "kubelet.service.d/10-kubeadm.conf": kubeadm},
+		map[string]string{"kubelet.service": nodeUnit, "kubelet.service.d/10-kubeadm.conf": kubeadm},
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RuntimeDirectory=evenkeel", "TimeoutStopSec=60", "TimeoutStartSec=10min",
 	)
 }

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -22,29 +21,22 @@ func TestAnAssignmentEndsByItself(t *testing.T) {
 	n.Up()
 	good := n.good("good", map[string]any{"maxPods": 120})
 	debug := n.dropin("debug", "maxPods: 77\n")
-	source := &v1alpha1.NodeConfigSource{
-		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: debug.Namespace, Name: debug.Name, UID: debug.UID},
-		Temporary:    &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: time.Minute}, RequestedAt: metav1.Now()},
-	}
+	source := bed.Ref(debug)
+	source.Temporary = &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: time.Minute}, RequestedAt: metav1.Now()}
 	assert.NoError(t, n.Assign(t.Context(), source))
 	n.is(allChecksPassed(debug))
 	n.healthyWith(debug)
 	n.killAgent() // the time continues
 	n.Up()
 	n.healthyWith(debug)
-	n.Eventually("the time of the assignment is over", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
+	n.Awaits("the time of the assignment is over", func(nc *v1alpha1.NodeConfig) error {
 		if lkg := nc.Status.LastKnownGood; lkg == nil || lkg.UID != good.UID {
 			t.Errorf("last-known-good is %+v", lkg)
 		}
-		if c := bed.ConfigOK(nc); c.Reason != v1alpha1.ReasonAssignmentEnded || c.Status != "True" {
-			return fmt.Errorf("ConfigOK is %+v", c)
-		}
 
-		return nil
+		c := bed.ConfigOK(nc)
+
+		return assert.Unless(c.Reason == v1alpha1.ReasonAssignmentEnded && c.Status == "True", "ConfigOK is %+v", c)
 	})
 	n.healthyWith(good)
 	n.KubeletHas("maxPods", 120)

@@ -12,9 +12,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -33,31 +32,17 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	if shared.Cluster, err = localcluster.Borrow(context.Background(), localcluster.Options{Kubelet: *kubelet}); err != nil {
-		return 0, err
-	}
-
-	defer func() {
+	os.Exit(localcluster.RunTests(localcluster.Options{Kubelet: *kubelet}, func(_ context.Context, c *localcluster.Cluster) (int, error) {
+		shared.Cluster = c
+		code, errs := m.Run(), []error{}
 		for _, n := range shared.nodes {
 			if n != nil {
-				err = errors.Join(err, n.StopNode())
+				errs = append(errs, n.StopNode())
 			}
 		}
 
-		err = errors.Join(err, shared.Stop())
-	}()
-
-	return m.Run(), nil
+		return code, errors.Join(errs...)
+	}))
 }
 
 // node returns a node that runs its local configuration, and that nobody has
@@ -77,18 +62,10 @@ func node(t *testing.T, i int) *nodetest.Subject {
 			n.ShowLog()
 		}
 	})
-	gone := metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}
-	of := metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()}
-	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
-	assert.NoError(t, pods.DeleteCollection(t.Context(), gone, of))
-	n.Eventually("no pod of another test is left", func(ctx context.Context) error {
-		list, err := pods.List(ctx, of)
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("there is %s", list.Items[0].Name)
-		}
+	for _, pod := range assert.Value(n.Pods(t.Context()))(t) { // of another test
+		n.DeletePods(strings.TrimPrefix(pod.Name, n.Node.Name()+"-"))
+	}
 
-		return err
-	})
 	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
 	n.Says("True", "LocalInit", "using current (init)")
 	n.Arrived()

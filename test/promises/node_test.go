@@ -5,14 +5,15 @@ package promises
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -50,11 +51,7 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 	n.KubeletHas("maxPods", 120)
 	n.Eventually("the Node has room for 120 pods", func(ctx context.Context) error {
 		pods, err := n.MaxPods(ctx)
-		if err == nil && pods != 120 {
-			err = fmt.Errorf("it has room for %d", pods)
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(pods == 120, "it has room for %d", pods))
 	})
 	nc := n.Says("True", "AllChecksPassed", "all checks passed")
 	good := nc.Status.LastKnownGood
@@ -63,18 +60,10 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 	}
 
 	n.Eventually("the Node has the condition ConfigOK", func(ctx context.Context) error {
-		object, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-
-		for _, c := range object.Status.Conditions {
-			if c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, string(good.UID)) {
-				return nil
-			}
-		}
-
-		return fmt.Errorf("its conditions are %+v", object.Status.Conditions)
+		object, err := n.Object(ctx)
+		return errors.Join(err, assert.Unless(slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, string(good.UID))
+		}), "its conditions are %+v", object.Status.Conditions))
 	})
 	n.Event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", good.UID))
 }

@@ -5,7 +5,6 @@ package bed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,13 +18,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // Agent is an evenkeel-agent process on the node.
 type Agent struct {
 	Flags   []string // of the agent, in addition to those in Argv
 	Kubelet []string // the kubelet's command line, path first
-	Dir     string   // --dynamic-config-dir; empty to omit it
+	Dir     string   // --dynamic-config-dir
 	Log     string   // log file of agent and kubelet
 	Listen  string
 	Env     []string // in addition to the test's own
@@ -40,17 +40,15 @@ type Agent struct {
 func (b *Bed) Agent(flags ...string) (_ *Agent, err error) {
 	defer must.Catch(&err)
 
-	listen := must.Get(localcluster.FreeAddress())
-	dir := filepath.Join(b.Node.Dir(), "evenkeel")
 	runDir := filepath.Join(b.Node.Dir(), "run-evenkeel")
 	must.OK(os.MkdirAll(runDir, 0o700))
 
 	return &Agent{
 		Flags:   flags,
 		Kubelet: append([]string{b.Node.KubeletPath()}, b.Node.KubeletArgs()...),
-		Dir:     dir,
+		Dir:     filepath.Join(b.Node.Dir(), "evenkeel"),
 		Log:     filepath.Join(b.Node.Dir(), "evenkeel.log"),
-		Listen:  listen,
+		Listen:  must.Get(localcluster.FreeAddress()),
 		binary:  b.Binary,
 		runDir:  runDir,
 	}, nil
@@ -58,18 +56,15 @@ func (b *Bed) Agent(flags ...string) (_ *Agent, err error) {
 
 // Argv returns the agent's command line.
 func (a *Agent) Argv() []string {
-	argv := []string{a.binary, "--listen=" + a.Listen}
-	if a.Dir != "" {
-		argv = append(argv, "--dynamic-config-dir="+a.Dir)
-	}
-
-	argv = append(argv, a.Flags...)
-
-	return append(append(argv, "--"), a.Kubelet...)
+	return slices.Concat([]string{a.binary, "--listen=" + a.Listen, "--dynamic-config-dir=" + a.Dir}, a.Flags, []string{"--"}, a.Kubelet)
 }
 
 // Start starts the agent. It dies with the calling process.
 func (a *Agent) Start() (err error) {
+	if _, err := Program("evenkeel-agent"); err != nil {
+		return err
+	}
+
 	argv := a.Argv()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
@@ -101,40 +96,29 @@ func (a *Agent) Stop(within time.Duration) error { return a.process.Stop(within)
 // Kill kills the agent with SIGKILL, and waits for its end.
 func (a *Agent) Kill() { a.process.Kill() }
 
-// Children returns the process IDs of the agent's children: the kubelet and
-// running dry runs, but not the process that copies the kubelet's log.
-func (a *Agent) Children() ([]int, error) {
-	all, err := a.allChildren()
-	return slices.DeleteFunc(all, copiesLog), err
+// Children returns the agent's children: the kubelet and running dry runs, but
+// not the process that copies the kubelet's log.
+func (a *Agent) Children() []procs.Process {
+	return slices.DeleteFunc(procs.Children("/proc", a.Pid()), func(p procs.Process) bool { return p.Argv[0] == "evenkeel-log" })
 }
 
-func (a *Agent) allChildren() ([]int, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.Pid()))
-	if err != nil {
-		return nil, err
+// RunningKubelet returns the agent's kubelet. Unlike a dry run, the kubelet has
+// a kubeconfig.
+func (a *Agent) RunningKubelet() (procs.Process, error) {
+	kubelets := slices.DeleteFunc(a.Children(), func(p procs.Process) bool {
+		return !slices.ContainsFunc(p.Argv, func(arg string) bool { return strings.HasPrefix(arg, "--kubeconfig=") })
+	})
+	if len(kubelets) != 1 {
+		return procs.Process{}, fmt.Errorf("the agent runs %d kubelets: %v", len(kubelets), kubelets)
 	}
 
-	var pids []int
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			continue // that thread has ended
-		}
-
-		for field := range strings.FieldsSeq(string(raw)) {
-			var pid int
-			if _, err := fmt.Sscan(field, &pid); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-
-	return pids, nil
+	return kubelets[0], nil
 }
 
-func copiesLog(pid int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && string(line) == "evenkeel-log\x00"
+// KubeletPID returns the process ID of the agent's kubelet.
+func (a *Agent) KubeletPID() (int, error) {
+	p, err := a.RunningKubelet()
+	return p.PID, err
 }
 
 // Run runs another command of the agent's program, and returns its output and
@@ -143,15 +127,11 @@ func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, 
 	cmd := exec.CommandContext(ctx, a.binary, args...)
 	cmd.Stdin, cmd.Env = strings.NewReader(stdin), append(os.Environ(), a.Env...)
 	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return string(out), 0
-	case errors.As(err, &exit):
-		return string(out), exit.ExitCode()
+	if cmd.ProcessState == nil { // it does not run at all
+		return err.Error(), -1
 	}
 
-	return err.Error(), -1
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // Proxy starts a proxy between an agent and the API server, with the node's own

@@ -13,16 +13,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -44,8 +45,8 @@ type Bed struct {
 
 // Up starts a cluster and a node; Down stops them. The error wraps
 // localcluster.ErrNoNode if this machine cannot run a node.
-func Up(ctx context.Context, name string, log io.Writer) (*Bed, error) {
-	cluster, err := localcluster.Start(ctx, localcluster.Options{Log: log})
+func Up(ctx context.Context, name string) (*Bed, error) {
+	cluster, err := localcluster.Start(ctx, localcluster.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func On(ctx context.Context, cluster *localcluster.Cluster, name string) (_ *Bed
 	b := &Bed{Cluster: cluster}
 	admin := rest.CopyConfig(cluster.AdminConfig())
 	admin.QPS = -1 // polling in tests is bounded by deadlines
-	b.Binary = must.Get(Program("evenkeel-agent"))
+	b.Binary = filepath.Join(must.Get(localcluster.ModuleRoot()), "bin", "evenkeel-agent")
 	b.Kube = must.Get(kubernetes.NewForConfig(admin))
 	scheme := runtime.NewScheme()
 	must.OK(v1alpha1.AddToScheme(scheme))
@@ -102,9 +103,8 @@ func Program(name string) (string, error) {
 func (b *Bed) Config(changes map[string]any) (_ string, err error) {
 	defer must.Catch(&err)
 
-	raw := must.Get(os.ReadFile(b.Node.KubeletConfig()))
 	config := map[string]any{}
-	must.OK(yaml.Unmarshal(raw, &config))
+	must.OK(yaml.Unmarshal(must.Get(os.ReadFile(b.Node.KubeletConfig())), &config))
 	maps.Copy(config, changes)
 	maps.DeleteFunc(config, func(_ string, v any) bool { return v == nil })
 	out, err := yaml.Marshal(config)
@@ -142,10 +142,8 @@ func (b *Bed) Get(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 
 // ConfigOK returns the condition, zero if the NodeConfig does not have it.
 func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
-	for _, c := range nc.Status.Conditions {
-		if c.Type == v1alpha1.ConditionConfigOK {
-			return c
-		}
+	if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK); c != nil {
+		return *c
 	}
 
 	return metav1.Condition{}
@@ -156,9 +154,24 @@ func (b *Bed) Healthy(ctx context.Context) error {
 	return localcluster.Probe(ctx, fmt.Sprintf("http://127.0.0.1:%d/healthz", b.Node.HealthzPort()))
 }
 
+// Object returns the Node.
+func (b *Bed) Object(ctx context.Context) (*corev1.Node, error) {
+	return b.Kube.CoreV1().Nodes().Get(ctx, b.Node.Name(), metav1.GetOptions{})
+}
+
+// Pods returns the node's pods in the namespace default.
+func (b *Bed) Pods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := b.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.Node.Name()})
+	if err != nil {
+		return nil, err
+	}
+
+	return list.Items, nil
+}
+
 // MaxPods returns the capacity that the node reports for pods.
 func (b *Bed) MaxPods(ctx context.Context) (int64, error) {
-	node, err := b.Kube.CoreV1().Nodes().Get(ctx, b.Node.Name(), metav1.GetOptions{})
+	node, err := b.Object(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -166,10 +179,14 @@ func (b *Bed) MaxPods(ctx context.Context) (int64, error) {
 	return node.Status.Capacity.Pods().Value(), nil
 }
 
-// KubeletConfigz returns the configuration of the running kubelet, through the
-// API's node proxy.
+// AskKubelet asks the running kubelet through the API's node proxy.
+func (b *Bed) AskKubelet(ctx context.Context, path string) ([]byte, error) {
+	return b.Kube.CoreV1().RESTClient().Get().Resource("nodes").Name(b.Node.Name()).SubResource("proxy").Suffix(path).Do(ctx).Raw()
+}
+
+// KubeletConfigz returns the configuration of the running kubelet.
 func (b *Bed) KubeletConfigz(ctx context.Context) (map[string]any, error) {
-	raw, err := b.Kube.CoreV1().RESTClient().Get().Resource("nodes").Name(b.Node.Name()).SubResource("proxy").Suffix("configz").Do(ctx).Raw()
+	raw, err := b.AskKubelet(ctx, "configz")
 	if err != nil {
 		return nil, err
 	}
@@ -214,4 +231,28 @@ func Pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
+}
+
+// SetSpec replaces the spec of the node's NodeConfig.
+func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	if err != nil {
+		return err
+	}
+
+	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
+}
+
+// ListNodeConfigs returns the NodeConfigs of all nodes.
+func (b *Bed) ListNodeConfigs(ctx context.Context) ([]v1alpha1.NodeConfig, error) {
+	list := &v1alpha1.NodeConfigList{}
+	err := b.configs.Get().Resource("nodeconfigs").Do(ctx).Into(list)
+	return list.Items, err
+}
+
+// GetRollout returns a rollout.
+func (b *Bed) GetRollout(ctx context.Context, name string) (*v1alpha1.NodeConfigRollout, error) {
+	r := &v1alpha1.NodeConfigRollout{}
+	err := b.configs.Get().Resource("nodeconfigrollouts").Name(name).Do(ctx).Into(r)
+	return r, err
 }

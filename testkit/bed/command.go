@@ -54,11 +54,7 @@ func Path() (string, error) {
 }
 
 func (b *Bed) asAdmin(cmd *exec.Cmd, out io.Writer) (int, error) {
-	if cmd.Env == nil {
-		cmd.Env = os.Environ()
-	}
-
-	cmd.Env = append(cmd.Env, "KUBECONFIG="+b.Cluster.AdminKubeconfig())
+	cmd.Env = append(cmd.Environ(), "KUBECONFIG="+b.Cluster.AdminKubeconfig())
 	cmd.Stdout, cmd.Stderr = out, out
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {

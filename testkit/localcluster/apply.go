@@ -41,33 +41,27 @@ var kindOrder = []string{
 func (c *Cluster) Apply(ctx context.Context, dir string) (err error) {
 	defer must.Catch(&err)
 
-	objects := must.Get(readManifests(dir))
 	config := c.AdminConfig()
 	config.WarningHandler = rest.WarningLogger{} // the library's own needs a logger that is set
 	api := must.Get(client.New(config, client.Options{Log: klog.Background()}))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, o := range objects {
-		if err := retry(ctx, func(ctx context.Context) error { return applyOnce(ctx, api, o.DeepCopy()) }, isTransient); err != nil {
+	for _, o := range must.Get(readManifests(dir)) {
+		err := retry(ctx, func(ctx context.Context) error {
+			got := o.DeepCopy() // applying it again returns its newest status
+			err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.FieldOwner("evenkeel-localcluster"), client.ForceOwnership)
+			if err == nil && o.GetKind() == "CustomResourceDefinition" && !established(got) {
+				return errNotEstablished
+			}
+
+			return err
+		}, isTransient)
+		if err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if o.GetKind() == "Namespace" {
 			must.OK(c.ensureServiceAccount(ctx, o.GetName()))
 		}
-	}
-
-	c.log.Info("applied manifests", "dir", dir, "objects", len(objects))
-
-	return nil
-}
-
-func applyOnce(ctx context.Context, api client.Client, o *unstructured.Unstructured) error {
-	err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("evenkeel-localcluster"), client.ForceOwnership)
-	if err != nil || o.GetKind() != "CustomResourceDefinition" {
-		return err
-	}
-	if !established(o) {
-		return errNotEstablished // applying it again returns its newest status
 	}
 
 	return nil
@@ -95,31 +89,27 @@ func isTransient(err error) bool {
 }
 
 // readManifests returns the objects in the order in which they can be applied.
-func readManifests(dir string) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+func readManifests(dir string) (objects []*unstructured.Unstructured, err error) {
+	defer must.Catch(&err)
+
+	must.OK(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
 			return err
 		}
 
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
+		documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(must.Get(os.ReadFile(path))), 4096)
+		for {
+			o := &unstructured.Unstructured{}
+			switch err := documents.Decode(&o.Object); {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return fmt.Errorf("%s: %w", path, err)
+			case len(o.Object) > 0 && !strings.HasPrefix(o.GetAPIVersion(), "kustomize.config.k8s.io/"):
+				objects = append(objects, o)
+			}
 		}
-
-		found, err := decodeManifests(data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-
-		objects = append(objects, found...)
-
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
-	}
-
+	}))
 	rank := func(o *unstructured.Unstructured) int {
 		if i := slices.Index(kindOrder, o.GetKind()); i >= 0 {
 			return i
@@ -130,18 +120,4 @@ func readManifests(dir string) ([]*unstructured.Unstructured, error) {
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 
 	return objects, nil
-}
-
-func decodeManifests(data []byte) (objects []*unstructured.Unstructured, err error) {
-	for documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
-		o := &unstructured.Unstructured{}
-		switch err := documents.Decode(&o.Object); {
-		case errors.Is(err, io.EOF):
-			return objects, nil
-		case err != nil:
-			return nil, err
-		case len(o.Object) > 0 && !strings.HasPrefix(o.GetAPIVersion(), "kustomize.config.k8s.io/"):
-			objects = append(objects, o)
-		}
-	}
 }

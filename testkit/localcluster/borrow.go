@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/rpc"
 	"syscall"
-	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -27,7 +26,7 @@ const PoolEnv = "EVENKEEL_TEST_POOL"
 // it the manifests of the options and nothing else.
 func Borrow(ctx context.Context, o Options) (*Cluster, error) {
 	socket := poolSocket()
-	if socket == "" || o.Private || o.APIServerLater || o.APIServer != "" || o.Tools != "" || len(o.APIServerFlags) > 0 || len(o.EtcdFlags) > 0 {
+	if socket == "" || o.APIServerLater || o.APIServer != "" || len(o.APIServerFlags) > 0 || len(o.EtcdFlags) > 0 {
 		return Start(ctx, o)
 	}
 
@@ -54,24 +53,19 @@ func poolSocket() string {
 func (c *Cluster) borrow(ctx context.Context, socket string) (err error) {
 	defer must.Catch(&err)
 
-	begin := time.Now()
 	c.guard = must.Get(c.startGuard(ctx))
 	conn := must.Get((&net.Dialer{}).DialContext(ctx, "unix", socket))
 	c.lease = &lease{rpc.NewClient(conn)}
 	var lent Lent
 	must.OK(c.lease.call(ctx, "Borrow", Wish{Dir: c.dir, Manifests: c.manifests}, &lent))
 	c.ca = must.Get(loadAuthority(lent.PKI))
-	c.mu.Lock()
 	c.apiPort = lent.Port
-	c.mu.Unlock()
 	c.admin = must.Get(c.makeAdmin())
-	if !lent.Applied {
-		must.OK(c.SetUp(ctx))
+	if lent.Applied {
+		return nil
 	}
 
-	c.log.Info("borrowed a control plane", "url", c.URL(), "after", time.Since(begin).Round(time.Millisecond))
-
-	return nil
+	return c.SetUp(ctx)
 }
 
 // Wish is what a borrower wants of the pool.

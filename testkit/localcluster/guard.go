@@ -7,13 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // guard is a process that cleans up after this process if this process cannot.
@@ -24,24 +24,14 @@ type guard struct {
 
 // startGuard starts the guard of the cluster's directory in its own session, so
 // signals to this process or its terminal do not reach the guard.
-func (c *Cluster) startGuard(ctx context.Context) (*guard, error) {
-	path, err := c.buildHelper(ctx, "guard")
-	if err != nil {
-		return nil, err
-	}
+func (c *Cluster) startGuard(ctx context.Context) (_ *guard, err error) {
+	defer must.Catch(&err)
 
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("start the guard: %w", err)
-	}
-
-	defer read.Close()
-	log, err := os.OpenFile(c.logFile("guard"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the guard: %w", err), write.Close())
-	}
-
+	path := must.Get(c.buildHelper(ctx, "guard"))
+	log := must.Get(os.OpenFile(c.logFile("guard"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644))
 	defer log.Close()
+	read, write := must.Get2(os.Pipe())
+	defer read.Close()
 	after := "keep"
 	if c.temporary {
 		after = "remove"
@@ -75,24 +65,18 @@ func (g *guard) dismiss(clean bool) error {
 
 // buildHelper compiles a program of this package into the tools' directory,
 // unless it is newer than its source.
-func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) {
+func (c *Cluster) buildHelper(ctx context.Context, name string) (_ string, err error) {
+	defer must.Catch(&err)
+
 	target := c.tool("localcluster-" + name)
 	source := filepath.Join(c.module, "testkit", "localcluster")
-	fresh, err := newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"))
-	if err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
-	}
-	if fresh {
+	if must.Get(newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"), filepath.Join(c.module, "testkit", "procs"))) {
 		return target, nil
 	}
 
 	// Another test may build or run the program at the same time, so replace
 	// the file atomically.
-	scratch, err := os.MkdirTemp(c.tools, ".localcluster-")
-	if err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
-	}
-
+	scratch := must.Get(os.MkdirTemp(filepath.Dir(target), ".localcluster-"))
 	defer os.RemoveAll(scratch)
 	built := filepath.Join(scratch, name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./testkit/localcluster/"+name)
@@ -101,37 +85,24 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) 
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
-	if err := os.Rename(built, target); err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
-	}
 
-	return target, nil
+	return target, os.Rename(built, target)
 }
 
 // newer reports whether target exists and is newer than all files in the source
 // directories.
-func newer(target string, sources ...string) (bool, error) {
+func newer(target string, sources ...string) (fresh bool, err error) {
+	defer must.Catch(&err)
+
 	made, err := os.Stat(target)
 	if err != nil {
 		return false, nil
 	}
 
-	fresh := true
+	fresh = true
 	for _, source := range sources {
-		err := filepath.WalkDir(source, func(_ string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-
-			info, err := entry.Info()
-			if err == nil && info.ModTime().After(made.ModTime()) {
-				fresh = false
-			}
-
-			return err
-		})
-		if err != nil {
-			return false, err
+		for _, entry := range must.Get(os.ReadDir(source)) {
+			fresh = fresh && !must.Get(entry.Info()).ModTime().After(made.ModTime())
 		}
 	}
 

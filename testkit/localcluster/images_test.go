@@ -5,7 +5,7 @@ package localcluster
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +21,7 @@ import (
 )
 
 func TestImportedImagesRunTheirPrograms(t *testing.T) {
-	c := startCluster(t, Options{})
+	c := startCluster(t)
 	n := startNode(t, c, "node-a")
 	dir := t.TempDir()
 	command := func(env []string, args ...string) {
@@ -83,11 +83,7 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 		assert.NoError(t, assert.Err(pods.Create(t.Context(), pod, metav1.CreateOptions{})))
 		eventually(t, time.Minute, func(ctx context.Context) error {
 			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
-			if err == nil && pod.Status.Phase != corev1.PodSucceeded {
-				err = fmt.Errorf("%s: %s", name, pod.Status.String())
-			}
-
-			return err
+			return errors.Join(err, assert.Unless(pod.Status.Phase == corev1.PodSucceeded, "%s: %s", name, pod.Status.String()))
 		})
 		said, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
 		assert.That(t, err == nil && strings.HasPrefix(string(said), tt.want), "%s says %q, want %q (%v)", name, said, tt.want, err)

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // AdminKubeconfig returns the path of the kubeconfig of a member of
@@ -46,25 +48,17 @@ func (c *Cluster) writeKubeconfig(path, user string, groups ...string) error {
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
 		CurrentContext: name,
 	}
-	if err := clientcmd.WriteToFile(config, path); err != nil {
-		return fmt.Errorf("write the kubeconfig of %s: %w", user, err)
-	}
 
-	return nil
+	return clientcmd.WriteToFile(config, path)
 }
 
 // makeAdmin writes the administrator's kubeconfig and reads it back as a client
 // configuration.
-func (c *Cluster) makeAdmin() (*rest.Config, error) {
-	if err := c.writeKubeconfig(c.AdminKubeconfig(), "evenkeel-admin", "system:masters"); err != nil {
-		return nil, err
-	}
+func (c *Cluster) makeAdmin() (config *rest.Config, err error) {
+	defer must.Catch(&err)
 
-	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
-	if err != nil {
-		return nil, fmt.Errorf("read the administrator's kubeconfig: %w", err)
-	}
-
+	must.OK(c.writeKubeconfig(c.AdminKubeconfig(), "evenkeel-admin", "system:masters"))
+	config = must.Get(clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig()))
 	config.QPS, config.Burst = 200, 400
 
 	return config, nil

@@ -16,15 +16,15 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
@@ -39,20 +39,15 @@ type Options struct {
 	// temporary directory, which Stop removes. The path must be short if the
 	// cluster has nodes, because it holds sockets.
 	Dir string
-	// Tools is the directory of the upstream binaries; empty means bin/tools of
-	// the module that holds the working directory.
-	Tools string
 	// Kubelet is the kubelet of the nodes, of any version that the API server
-	// supports; empty means that of Tools.
+	// supports; empty means that of bin/tools.
 	Kubelet string
-	// APIServer is the API server, of 1.33 or later; empty means that of Tools.
+	// APIServer is the API server, of 1.33 or later; empty means that of
+	// bin/tools.
 	APIServer string
 	// Manifests is a directory of YAML manifests to apply after start, or
-	// NoManifests; empty means config/api of the module, if it exists.
+	// NoManifests; empty means config/api.
 	Manifests string
-	// Private is for tests that overload the API server, or depend on how it
-	// was started: Borrow then always starts a control plane.
-	Private bool
 	// APIServerLater leaves the API server and the manifests to StartAPIServer
 	// and SetUp. Start then starts only etcd, but chooses all files and ports,
 	// so that nodes can start before the API server.
@@ -64,8 +59,6 @@ type Options struct {
 	// larger quota for a large fleet, or --unsafe-no-fsync=false to measure
 	// with fsync.
 	EtcdFlags []string
-	// Log gets a line for each step; nil discards them.
-	Log io.Writer
 }
 
 // NoManifests is the value of Options.Manifests for a cluster in which nothing
@@ -77,11 +70,9 @@ const NoManifests = "none"
 type Cluster struct {
 	dir       string
 	temporary bool
-	tools     string
 	kubelet   string
 	server    string // the program of the API server
 	module    string
-	log       *slog.Logger
 	lock      *os.File
 	ca        *authority
 	manifests string
@@ -91,17 +82,14 @@ type Cluster struct {
 	guard     *guard
 	admin     *rest.Config
 	lease     *lease // of a borrowed control plane, which has no process here
-
-	mu        sync.Mutex
-	etcd      *Process
-	apiserver *Process
-	apiPort   int
 	etcdPort  int
-	peerPort  int
-	nodes     map[string]*Node
-	stopped   bool
+	apiPort   int
 
-	controllers map[string]*Process // by name
+	etcd, apiserver, manager, scheduler service
+
+	mu      sync.Mutex
+	nodes   map[string]*Node
+	stopped bool
 }
 
 // Start starts etcd and kube-apiserver, waits until the API is ready, and
@@ -126,82 +114,45 @@ func prepare(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Tools == "" {
-		o.Tools = filepath.Join(module, "bin", "tools")
-	}
-	if o.Kubelet == "" {
-		o.Kubelet = filepath.Join(o.Tools, "kubelet")
-	}
-	if o.APIServer == "" {
-		o.APIServer = filepath.Join(o.Tools, "kube-apiserver")
+
+	c := &Cluster{module: module, flags: o.APIServerFlags, etcdFlags: o.EtcdFlags, nodes: map[string]*Node{}}
+	c.kubelet = cmp.Or(o.Kubelet, c.tool("kubelet"))
+	c.server = cmp.Or(o.APIServer, c.tool("kube-apiserver"))
+	if o.Manifests != NoManifests {
+		c.manifests = cmp.Or(o.Manifests, defaultManifests(module))
 	}
 
-	switch o.Manifests {
-	case "":
-		o.Manifests = defaultManifests(module)
-	case NoManifests:
-		o.Manifests = ""
-	}
-
-	if o.Log == nil {
-		o.Log = io.Discard
-	}
-
-	c := &Cluster{
-		tools:     o.Tools,
-		kubelet:   o.Kubelet,
-		server:    o.APIServer,
-		module:    module,
-		manifests: o.Manifests,
-		flags:     o.APIServerFlags,
-		etcdFlags: o.EtcdFlags,
-		log:       slog.New(slog.NewTextHandler(o.Log, nil)),
-		nodes:     map[string]*Node{},
-	}
 	for _, program := range []string{c.tool("etcd"), c.server} {
 		if _, err := os.Stat(program); err != nil {
 			return nil, fmt.Errorf("upstream binary missing, run `make tools`: %w", err)
 		}
 	}
 
-	return c, c.lockDir(o.Dir)
-}
-
-// defaultManifests returns config/api of the module, or "" if it does not
-// exist.
-func defaultManifests(module string) string {
-	dir := filepath.Join(module, "config", "api")
-	if !isDir(dir) {
-		return ""
+	if err := c.lockDir(o.Dir); err != nil {
+		return nil, fmt.Errorf("make and lock the cluster's directory: %w", err)
 	}
 
-	return dir
+	return c, nil
 }
+
+func defaultManifests(module string) string { return filepath.Join(module, "config", "api") }
 
 func (c *Cluster) start(ctx context.Context, later bool) (err error) {
 	defer must.Catch(&err)
 
-	begin := time.Now()
 	c.guard = must.Get(c.startGuard(ctx))
 	c.ca = must.Get(newAuthority(filepath.Join(c.dir, "pki")))
-	// Ports cannot be reserved for another process. Only programs outside of
-	// this package can take one of these ports, so one retry with other ports
-	// is enough.
-	err = c.startControlPlane(ctx, later)
-	if errors.Is(err, errPortTaken) {
-		c.log.Info("a port was taken, trying others")
-		c.stopControlPlane()
-		err = c.startControlPlane(ctx, later)
+	c.etcdPort = must.Get(c.ports.take())
+	c.apiPort = must.Get(c.ports.take())
+	c.admin = must.Get(c.makeAdmin())
+	must.OK(c.startEtcd(ctx))
+	if later {
+		return nil
 	}
 
-	if err != nil || later {
-		return err
-	}
+	must.OK(c.StartAPIServer(ctx))
 
-	must.OK(c.SetUp(ctx))
-	c.log.Info("API is ready", "url", c.URL(), "after", time.Since(begin).Round(time.Millisecond))
-
-	return nil
+	return c.SetUp(ctx)
 }
 
 // SetUp completes a cluster whose API server was not started by Start: it
@@ -220,37 +171,24 @@ func (c *Cluster) SetUp(ctx context.Context) error {
 
 // lockDir makes the directory and locks it. The guard shares the lock, so the
 // directory stays locked until the guard has cleaned up.
-func (c *Cluster) lockDir(dir string) error {
-	var err error
+func (c *Cluster) lockDir(dir string) (err error) {
+	defer must.Catch(&err)
+
 	if dir == "" {
 		c.temporary = true
-		dir, err = os.MkdirTemp("", "evk-")
-	} else if dir, err = filepath.Abs(dir); err == nil {
-		err = os.MkdirAll(dir, 0o755)
+		dir = must.Get(os.MkdirTemp("", "evk-"))
 	}
 
-	if err != nil {
-		return fmt.Errorf("make the cluster's directory: %w", err)
-	}
-	// The kernel lists mounts by paths without symbolic links.
-	if c.dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return fmt.Errorf("resolve the cluster's directory: %w", err)
-	}
-
+	dir = must.Get(filepath.Abs(dir))
+	must.OK(os.MkdirAll(dir, 0o755))
+	c.dir = must.Get(filepath.EvalSymlinks(dir)) // the kernel lists mounts by such paths
 	for _, own := range []string{"pki", "etcd", "log", "kubeconfig", "nodes"} {
-		if err := os.Mkdir(filepath.Join(c.dir, own), 0o755); err != nil {
-			return fmt.Errorf("make the cluster's directory: %w", err)
-		}
+		must.OK(os.Mkdir(filepath.Join(c.dir, own), 0o755))
 	}
 
-	if c.lock, err = os.OpenFile(filepath.Join(c.dir, "localcluster.lock"), os.O_RDWR|os.O_CREATE, 0o600); err == nil {
-		err = unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err != nil {
-		return fmt.Errorf("lock the cluster's directory: %w", err)
-	}
+	c.lock = must.Get(os.OpenFile(filepath.Join(c.dir, "localcluster.lock"), os.O_RDWR|os.O_CREATE, 0o600))
 
-	return nil
+	return unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // Stop stops the nodes, the controllers, the API server and etcd, and removes a
@@ -263,11 +201,7 @@ func (c *Cluster) Stop() error {
 	}
 
 	c.stopped = true
-	nodes := make([]*Node, 0, len(c.nodes))
-	for _, n := range c.nodes {
-		nodes = append(nodes, n)
-	}
-
+	nodes := slices.Collect(maps.Values(c.nodes))
 	c.mu.Unlock()
 
 	var errs []error
@@ -275,8 +209,11 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, n.Stop())
 	}
 
-	c.StopControllers()
-	c.stopControlPlane()
+	// A borrowed API server goes on, for the next borrower.
+	for _, s := range []*service{&c.scheduler, &c.manager, &c.apiserver, &c.etcd} {
+		s.end()
+	}
+
 	c.ports.release()
 	if c.guard != nil {
 		errs = append(errs, c.guard.dismiss(errors.Join(errs...) == nil))
@@ -288,10 +225,7 @@ func (c *Cluster) Stop() error {
 		}
 	}
 
-	errs = append(errs, c.lock.Close(), c.lease.close())
-	c.log.Info("stopped", "dir", c.dir)
-
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.lock.Close(), c.lease.close())...)
 }
 
 // Dir returns the cluster's directory, absolute and without symbolic links.
@@ -299,19 +233,13 @@ func (c *Cluster) Dir() string { return c.dir }
 
 // URL returns the address of the API server, which StopAPIServer and
 // StartAPIServer do not change.
-func (c *Cluster) URL() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.url()
-}
-
-func (c *Cluster) url() string { return fmt.Sprintf("https://127.0.0.1:%d", c.apiPort) }
+func (c *Cluster) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.apiPort) }
 
 // AdminConfig returns a new client configuration of a cluster administrator,
 // with high client-side rate limits.
 func (c *Cluster) AdminConfig() *rest.Config { return rest.CopyConfig(c.admin) }
 
-func (c *Cluster) tool(name string) string { return filepath.Join(c.tools, name) }
+func (c *Cluster) tool(name string) string { return filepath.Join(c.module, "bin", "tools", name) }
 
 func (c *Cluster) logFile(name string) string { return filepath.Join(c.dir, "log", name+".log") }
 
@@ -331,9 +259,4 @@ func ModuleRoot() (string, error) {
 			return "", fmt.Errorf("no go.mod at or above %s: run it inside the module", dir)
 		}
 	}
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

@@ -41,16 +41,10 @@ func TestMain(m *testing.M) {
 
 // startCluster borrows or starts a cluster without manifests that ends with the
 // test.
-func startCluster(t *testing.T, o Options) *Cluster {
+func startCluster(t *testing.T) *Cluster {
 	t.Helper()
-	if o.Manifests == "" {
-		o.Manifests = NoManifests
-	}
-
-	c := assert.Value(Borrow(t.Context(), o))(t)
-	t.Cleanup(func() {
-		assert.OK(t, c.Stop())
-	})
+	c := assert.Value(Borrow(t.Context(), Options{Manifests: NoManifests}))(t)
+	t.Cleanup(func() { assert.OK(t, c.Stop()) })
 
 	return c
 }
@@ -69,8 +63,7 @@ func startNode(t *testing.T, c *Cluster, name string) *Node {
 
 func admin(t *testing.T, c *Cluster) *kubernetes.Clientset {
 	t.Helper()
-	client := assert.Value(newClient(c.AdminConfig()))(t)
-	return client
+	return assert.Value(kubernetes.NewForConfig(c.AdminConfig()))(t)
 }
 
 // eventually polls until check is happy.
@@ -95,31 +88,17 @@ func runKubelet(ctx context.Context, n *Node, client kubernetes.Interface) (*Pro
 
 	return p, p.Wait(ctx, func(ctx context.Context) error {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-
-		if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return errors.Join(err, assert.Unless(slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}) {
-			return fmt.Errorf("not Ready: %v", node.Status.Conditions)
-		}
-
-		return nil
+		}), "not Ready: %v", node.Status.Conditions))
 	})
 }
 
 // runPod binds a pod that sleeps to a node and waits until it runs.
 func runPod(ctx context.Context, client kubernetes.Interface, node, namespace, name string) error {
 	pods := client.CoreV1().Pods(namespace)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			NodeName:                     node,
-			AutomountServiceAccountToken: new(bool),
-			Containers:                   []corev1.Container{{Name: "sleep", Image: SleepImage}},
-		},
-	}
+	pod := SleepingPod(name)
+	pod.Spec.NodeName = node
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -129,11 +108,7 @@ func runPod(ctx context.Context, client kubernetes.Interface, node, namespace, n
 
 	return retry(ctx, func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
-		if err == nil && pod.Status.Phase != corev1.PodRunning {
-			err = errors.New(pod.Status.String())
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(pod.Status.Phase == corev1.PodRunning, "%s", pod.Status.String()))
 	}, func(error) bool { return true })
 }
 
@@ -143,14 +118,11 @@ func traces(dir, bridge, cgroup string) (err error) {
 	defer must.Catch(&err)
 
 	var found []string
-	pids := must.Get(sweep.Processes(dir))
-	for _, pid := range pids {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		found = append(found, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
+	for _, p := range sweep.Processes(dir) {
+		found = append(found, fmt.Sprintf("process %d: %q", p.PID, p.Argv))
 	}
 
-	mounts := must.Get(sweep.Mounts())
-	for _, m := range mounts {
+	for _, m := range must.Get(sweep.Mounts()) {
 		if strings.HasPrefix(m.Path, dir+"/") {
 			found = append(found, "mount "+m.Path)
 		}
@@ -160,12 +132,10 @@ func traces(dir, bridge, cgroup string) (err error) {
 		"/sys/class/net/" + bridge, "/sys/fs/cgroup/*/" + cgroup, "/sys/fs/cgroup/" + cgroup,
 		"/var/lib/cni/results/" + bridge + "-*",
 	} {
-		paths := must.Get(filepath.Glob(pattern))
-		found = append(found, paths...)
+		found = append(found, must.Get(filepath.Glob(pattern))...)
 	}
 
-	links := must.Get(filepath.Glob("/var/log/containers/*"))
-	for _, link := range links {
+	for _, link := range must.Get(filepath.Glob("/var/log/containers/*")) {
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
 			found = append(found, link)
 		}
@@ -183,15 +153,13 @@ func traces(dir, bridge, cgroup string) (err error) {
 // network.
 func sharedFiles(t *testing.T, n *Node) []string {
 	t.Helper()
-	addresses := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address")))(t)
 	var paths []string
-	for _, file := range addresses {
+	for _, file := range assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address")))(t) {
 		address := assert.Value(os.ReadFile(file))(t)
 		paths = append(paths, strings.TrimPrefix(string(address), "unix://"))
 	}
 
-	sandboxes := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.grpc.v1.cri/sandboxes/*")))(t)
-	for _, sandbox := range sandboxes {
+	for _, sandbox := range assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.grpc.v1.cri/sandboxes/*")))(t) {
 		paths = append(paths, "/var/lib/cni/results/cni-loopback-"+filepath.Base(sandbox)+"-lo")
 	}
 

@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/build/image"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
@@ -25,6 +27,13 @@ const (
 	PauseImage = "registry.k8s.io/pause:3.6" // used by containerd 1.6 for pod sandboxes
 	SleepImage = "evenkeel.dev/sleep:1"      // runs until SIGTERM, then exits 0 at once
 )
+
+// SleepingPod returns a pod of SleepImage, which runs also without controllers.
+func SleepingPod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "sleep", Image: SleepImage}},
+	}}
+}
 
 // ErrNoNode means that this machine cannot run a node; the error that wraps it
 // names what is missing.
@@ -43,16 +52,15 @@ type Node struct {
 	kubeconfig string
 	healthz    int
 
-	mu         sync.Mutex
-	containerd *Process
-	stopped    bool
+	containerd service
+	stop       sync.Once
 }
 
 // NewNode makes a node and starts its containerd. The name can be used again
 // after the node's Stop. The error wraps ErrNoNode if the machine lacks
 // something that a node needs.
 func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
-	found, err := findPrograms(os.Geteuid(), append(filepath.SplitList(os.Getenv("PATH")), sbin...), cniDirs)
+	found, err := findPrograms()
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +93,6 @@ func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 func (n *Node) start(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
-	begin := time.Now()
 	must.OK(os.RemoveAll(n.dir))
 	for _, dir := range []string{"cni", "kubelet", "pki", "manifests", "log/pods", "volumeplugins"} {
 		must.OK(os.MkdirAll(filepath.Join(n.dir, dir), 0o755))
@@ -101,10 +108,8 @@ func (n *Node) start(ctx context.Context) (err error) {
 	program := must.Get(n.cluster.buildHelper(ctx, "sleep"))
 	must.OK(n.StartRuntime(ctx))
 	sleep := image.Image{References: []string{PauseImage, SleepImage}, Programs: []image.Program{{Path: "/sleep", File: program}}}
-	must.OK(n.importImage(ctx, sleep))
-	n.cluster.log.Info("node is prepared", "node", n.name, "after", time.Since(begin).Round(time.Millisecond))
 
-	return nil
+	return n.importImage(ctx, sleep)
 }
 
 // Name returns the node's name in the API.
@@ -128,9 +133,6 @@ func (n *Node) RuntimeEndpoint() string { return "unix://" + n.socket() }
 
 // HealthzPort returns the port of the kubelet's healthz on 127.0.0.1.
 func (n *Node) HealthzPort() int { return n.healthz }
-
-// Images returns PauseImage and SleepImage.
-func (n *Node) Images() (pause, sleep string) { return PauseImage, SleepImage }
 
 // KubeletArgs returns the flags that a kubelet has on a stock node.
 func (n *Node) KubeletArgs() []string {
@@ -169,85 +171,39 @@ func primaryIP() string {
 // StartRuntime starts containerd, unless it runs already, and waits until it
 // answers.
 func (n *Node) StartRuntime(ctx context.Context) error {
-	n.mu.Lock()
-	if n.stopped {
-		n.mu.Unlock()
-		return fmt.Errorf("node %s is stopped", n.name)
-	}
+	cmd := exec.Command(n.programs.containerd, "--config", filepath.Join(n.dir, "containerd.toml"))
+	// containerd and the shim find their programs (the shim, iptables) in the
+	// PATH.
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+strings.Join(sbin, ":"))
+	answers := func(ctx context.Context) error { return n.ctr(ctx, "version") }
 
-	p := n.containerd
-	if !p.running() {
-		cmd := exec.Command(n.programs.containerd, "--config", filepath.Join(n.dir, "containerd.toml"))
-		// containerd and the shim find their programs (the shim, iptables) in
-		// the PATH.
-		cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+strings.Join(sbin, ":"))
-		var err error
-		if p, err = StartProcess("containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd); err != nil {
-			n.mu.Unlock()
-			return err
-		}
-
-		n.containerd = p
-	}
-
-	n.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	err := p.Wait(ctx, func(ctx context.Context) error { return n.ctr(ctx, "version") })
-	if err != nil {
-		return errors.Join(err, n.StopRuntime())
-	}
-
-	return nil
+	return n.containerd.start(ctx, "containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd, answers)
 }
 
 // StopRuntime stops containerd, if it runs. Containers keep running, as on
 // every node.
-func (n *Node) StopRuntime() error {
-	n.mu.Lock()
-	p := n.containerd
-	n.containerd = nil
-	n.mu.Unlock()
-	_ = p.Stop(3 * time.Second)
-
-	return nil
-}
+func (n *Node) StopRuntime() { n.containerd.stop() }
 
 // RuntimePID returns the process ID of containerd; 0 if it does not run.
-func (n *Node) RuntimePID() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.containerd == nil {
-		return 0
-	}
-
-	return n.containerd.Pid()
-}
+func (n *Node) RuntimePID() int { return n.containerd.pid() }
 
 // Stop stops containerd and removes everything of the node outside of its
 // directory: every process with the directory on its command line (also a
 // kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay until
 // the cluster's directory is removed. Further calls do nothing.
-func (n *Node) Stop() error {
-	n.mu.Lock()
-	done := n.stopped
-	n.stopped = true
-	n.mu.Unlock()
-	if done {
-		return nil
-	}
+func (n *Node) Stop() (err error) {
+	n.stop.Do(func() {
+		n.containerd.end()
+		if err = sweep.Node(n.dir); err != nil {
+			err = fmt.Errorf("stop node %s: %w", n.name, err)
+		}
 
-	err := errors.Join(n.StopRuntime(), sweep.Node(n.dir))
-	n.cluster.mu.Lock()
-	delete(n.cluster.nodes, n.name)
-	n.cluster.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("stop node %s: %w", n.name, err)
-	}
+		n.cluster.mu.Lock()
+		defer n.cluster.mu.Unlock()
+		delete(n.cluster.nodes, n.name)
+	})
 
-	n.cluster.log.Info("node is stopped", "node", n.name)
-
-	return nil
+	return err
 }
 
 func (n *Node) socket() string { return filepath.Join(n.dir, "containerd.sock") }
@@ -259,4 +215,32 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 	}
 
 	return nil
+}
+
+// ImportImage makes an image with one static program of this machine, and
+// imports it into the node's containerd, where the kubelet finds it.
+func (n *Node) ImportImage(ctx context.Context, reference, pathInImage, program string) error {
+	i := image.Image{References: []string{reference}, Programs: []image.Program{{Path: pathInImage, File: program}}}
+	if err := n.importImage(ctx, i); err != nil {
+		return fmt.Errorf("import image %s: %w", reference, err)
+	}
+
+	return nil
+}
+
+func (n *Node) importImage(ctx context.Context, i image.Image) (err error) {
+	defer must.Catch(&err)
+
+	archive, _ := must.Get2(i.Archive())
+	file := filepath.Join(n.dir, "image.tar")
+	defer os.Remove(file)
+	must.OK(os.WriteFile(file, archive, 0o644))
+
+	return n.ImportArchive(ctx, file)
+}
+
+// ImportArchive imports an archive of images, such as `make image` writes, into
+// the node's containerd.
+func (n *Node) ImportArchive(ctx context.Context, file string) error {
+	return n.ctr(ctx, "images", "import", "--snapshotter=overlayfs", file)
 }

@@ -4,21 +4,17 @@
 package localcluster
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
-	c := startCluster(t, Options{})
+	c := startCluster(t)
 	client := admin(t, c)
 	var nodes []*Node
 	for _, name := range []string{"node-a", "node-b"} {
@@ -34,7 +30,7 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 	}
 
 	first, second := nodes[0], nodes[1]
-	assert.OK(t, fetch(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", first.HealthzPort())), "healthz")
+	assert.OK(t, Probe(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", first.HealthzPort())), "healthz")
 	configz, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-a/proxy/configz").DoRaw(t.Context())
 	assert.That(t, err == nil && strings.Contains(string(configz), `"maxPods":110`),
 		"configz through the API server: %v, %.200s", err, configz)
@@ -49,25 +45,11 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 
 	assert.OK(t, traces(first.Dir(), first.bridge, first.cgroup), "after Stop, with the kubelet still running")
 	assert.OK(t, first.Stop(), "the second Stop")
-	assert.ErrorHas(t, first.StartRuntime(t.Context()), "node node-a is stopped", "StartRuntime after Stop")
+	assert.ErrorHas(t, first.StartRuntime(t.Context()), "its cluster or node is stopped", "StartRuntime after Stop")
 	assert.OK(t, runPod(t.Context(), client, "node-b", "default", "another"), "the other node runs no more pods")
 	again := startNode(t, c, "node-a")
 	assert.NoError(t, c.Stop())
 	for _, n := range []*Node{again, second} {
 		assert.OK(t, traces(n.Dir(), n.bridge, n.cgroup), "after the cluster's Stop")
 	}
-}
-
-func fetch(ctx context.Context, url string) (err error) {
-	defer must.Catch(&err)
-
-	request := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
-	response := must.Get(http.DefaultClient.Do(request))
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || string(body) != "ok" {
-		return fmt.Errorf("%s: %s, %w", response.Status, body, err)
-	}
-
-	return nil
 }

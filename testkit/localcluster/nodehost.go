@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,12 +32,13 @@ type programs struct{ containerd, ctr, runc, cni string }
 // findPrograms finds the required programs. The error wraps ErrNoNode and names
 // everything that is missing, so the message of a skipped test says what to
 // install.
-func findPrograms(euid int, path, cni []string) (programs, error) {
+func findPrograms() (programs, error) {
 	var missing []string
-	if euid != 0 {
+	if os.Geteuid() != 0 {
 		missing = append(missing, "root")
 	}
 
+	path := append(filepath.SplitList(os.Getenv("PATH")), sbin...)
 	find := func(name string) string {
 		for _, dir := range path {
 			if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(found) {
@@ -50,15 +52,10 @@ func findPrograms(euid int, path, cni []string) (programs, error) {
 	}
 	p := programs{containerd: find("containerd"), ctr: find("ctr"), runc: find("runc")}
 	find("containerd-shim-runc-v2")
-	for _, dir := range cni {
-		if hasPlugins(dir) {
-			p.cni = dir
-			break
-		}
-	}
-
-	if p.cni == "" {
-		missing = append(missing, "CNI plugins (bridge, host-local, loopback) in "+strings.Join(cni, " or "))
+	if i := slices.IndexFunc(cniDirs, hasPlugins); i >= 0 {
+		p.cni = cniDirs[i]
+	} else {
+		missing = append(missing, "CNI plugins (bridge, host-local, loopback) in "+strings.Join(cniDirs, " or "))
 	}
 	if len(missing) > 0 {
 		return programs{}, fmt.Errorf("%w: missing %s", ErrNoNode, strings.Join(missing, ", "))

@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -46,76 +45,38 @@ const (
 func newAuthority(dir string) (_ *authority, err error) {
 	defer must.Catch(&err)
 
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
-	}
-
-	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "evenkeel-localcluster", NotBefore: validFrom()}, key)
-	if err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
-	}
-
-	a := &authority{dir: dir, cert: ca, key: key}
-	if a.pem, err = cert.EncodeCertificates(ca); err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
-	}
-
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	ca := must.Get(cert.NewSelfSignedCACert(cert.Config{CommonName: "evenkeel-localcluster", NotBefore: validFrom()}, key))
+	a := &authority{dir: dir, cert: ca, key: key, pem: must.Get(cert.EncodeCertificates(ca))}
 	server := certificate(pkix.Name{CommonName: "kube-apiserver"})
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP)}
 	serverPair := must.Get(a.issue(server))
 	kubeletClient := must.Get(a.client("kube-apiserver-kubelet-client", "system:masters"))
-	tokenKey, err := keyutil.MakeEllipticPrivateKeyPEM()
-	if err != nil {
-		return nil, fmt.Errorf("make the service account key: %w", err)
-	}
-
-	caKey, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
-	}
-
 	for name, data := range map[string][]byte{
 		"ca.crt":             a.pem,
-		"ca.key":             caKey,
+		"ca.key":             must.Get(keyutil.MarshalPrivateKeyToPEM(key)),
 		"apiserver.crt":      serverPair.cert,
 		"apiserver.key":      serverPair.key,
 		"kubelet-client.crt": kubeletClient.cert,
 		"kubelet-client.key": kubeletClient.key,
-		"sa.key":             tokenKey,
+		"sa.key":             must.Get(keyutil.MakeEllipticPrivateKeyPEM()),
 	} {
-		if err := os.WriteFile(a.file(name), data, 0o600); err != nil {
-			return nil, fmt.Errorf("write certificates: %w", err)
-		}
+		must.OK(os.WriteFile(a.file(name), data, 0o600))
 	}
 
 	return a, nil
 }
 
 // loadAuthority reads the authority that newAuthority made in another process.
-func loadAuthority(dir string) (*authority, error) {
+func loadAuthority(dir string) (_ *authority, err error) {
+	defer must.Catch(&err)
+
 	a := &authority{dir: dir}
-	certs, err := cert.CertsFromFile(a.file("ca.crt"))
-	if err != nil {
-		return nil, fmt.Errorf("read the authority: %w", err)
-	}
-
-	a.cert = certs[0]
-	if a.pem, err = cert.EncodeCertificates(a.cert); err != nil {
-		return nil, fmt.Errorf("read the authority: %w", err)
-	}
-
-	key, err := keyutil.PrivateKeyFromFile(a.file("ca.key"))
-	if err != nil {
-		return nil, fmt.Errorf("read the authority: %w", err)
-	}
-
-	var ok bool
-	if a.key, ok = key.(*ecdsa.PrivateKey); !ok {
-		return nil, fmt.Errorf("read the authority: %s has a %T", a.file("ca.key"), key)
-	}
+	a.cert = must.Get(cert.CertsFromFile(a.file("ca.crt")))[0]
+	a.pem = must.Get(cert.EncodeCertificates(a.cert))
+	a.key = must.Get(keyutil.PrivateKeyFromFile(a.file("ca.key"))).(*ecdsa.PrivateKey)
 
 	return a, nil
 }
@@ -129,17 +90,11 @@ func (a *authority) client(user string, groups ...string) (pair, error) {
 	return a.issue(template)
 }
 
-func (a *authority) issue(template *x509.Certificate) (pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
-	}
+func (a *authority) issue(template *x509.Certificate) (_ pair, err error) {
+	defer must.Catch(&err)
 
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
-	}
-
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key))
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
 
 	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), key: encoded}, err

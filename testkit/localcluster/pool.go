@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/rpc"
 	"os"
@@ -23,8 +24,11 @@ import (
 // at a time. It starts one when all are in use, and resets each before it lends
 // it again: a borrower finds nothing of the borrower before.
 type Pool struct {
-	options  Options
-	listener net.Listener
+	Socket string
+
+	dir    string
+	end    context.CancelFunc
+	served chan error
 
 	mu      sync.Mutex
 	idle    []*member
@@ -43,17 +47,30 @@ type member struct {
 	last       *snapshot // what it was reset to most recently
 }
 
-// NewPool listens on a unix socket. Options are those of every control plane,
-// which has a temporary directory and the default manifests.
-func NewPool(socket string, o Options) (*Pool, error) {
-	listener, err := net.Listen("unix", socket)
+// StartPool starts a pool of control planes with the default manifests.
+func StartPool() (*Pool, error) {
+	dir, err := os.MkdirTemp("", "evk-pool-")
 	if err != nil {
 		return nil, fmt.Errorf("make a pool of control planes: %w", err)
 	}
 
-	o.Dir, o.Manifests = "", NoManifests
+	p := &Pool{Socket: filepath.Join(dir, "socket"), dir: dir, served: make(chan error, 1)}
+	listener, err := net.Listen("unix", p.Socket)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a pool of control planes: %w", err), os.RemoveAll(dir))
+	}
 
-	return &Pool{options: o, listener: listener}, nil
+	ctx, end := context.WithCancel(context.Background())
+	p.end = end
+	go func() { p.served <- p.serveAll(ctx, listener) }()
+
+	return p, nil
+}
+
+// Stop stops the pool and its control planes, also those that are lent.
+func (p *Pool) Stop() error {
+	p.end()
+	return errors.Join(<-p.served, os.RemoveAll(p.dir))
 }
 
 // Started returns how many control planes the pool has started so far.
@@ -63,14 +80,14 @@ func (p *Pool) Started() int {
 	return p.started
 }
 
-// Serve lends control planes until the context ends, and stops them all.
-func (p *Pool) Serve(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { _ = p.listener.Close() })()
+// serveAll lends control planes until the context ends, and stops them all.
+func (p *Pool) serveAll(ctx context.Context, listener net.Listener) error {
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	var borrowers sync.WaitGroup
 	var err error
 	for {
 		var conn net.Conn
-		if conn, err = p.listener.Accept(); err != nil {
+		if conn, err = listener.Accept(); err != nil {
 			break
 		}
 
@@ -107,7 +124,7 @@ func (p *Pool) serve(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if err := awaitUnlocked(ctx, l.dir); err != nil {
-		l.m.log.Error("cannot wait for the end of a borrower", "err", err)
+		slog.Error("cannot wait for the end of a borrower", "err", err)
 	}
 
 	p.putBack(l.m)
@@ -125,8 +142,7 @@ type loan struct {
 func (l *loan) Borrow(w Wish, lent *Lent) (err error) {
 	defer must.Catch(&err)
 
-	module := must.Get(ModuleRoot())
-	full := w.Manifests != "" && w.Manifests == defaultManifests(module)
+	full := w.Manifests == defaultManifests(must.Get(ModuleRoot()))
 	for {
 		m := l.pool.takeIdle(full)
 		fresh := m == nil
@@ -145,7 +161,7 @@ func (l *loan) Borrow(w Wish, lent *Lent) (err error) {
 				return err
 			}
 
-			m.log.Error("a control plane is replaced", "err", err)
+			slog.Error("a control plane is replaced", "err", err)
 			continue
 		}
 
@@ -188,13 +204,13 @@ func (p *Pool) putBack(m *member) {
 	p.mu.Unlock()
 	if !keep {
 		if err := m.Stop(); err != nil {
-			m.log.Error("cannot stop a control plane", "err", err)
+			slog.Error("cannot stop a control plane", "err", err)
 		}
 	}
 }
 
 func (p *Pool) startMember(ctx context.Context) (*member, error) {
-	c, err := Start(ctx, p.options)
+	c, err := Start(ctx, Options{Manifests: NoManifests})
 	if err != nil {
 		return nil, err
 	}
@@ -215,12 +231,9 @@ func (m *member) takeSnapshots(ctx context.Context) (err error) {
 
 	must.OK(m.awaitBootstrap(ctx))
 	m.bare = must.Get(m.takeSnapshot(ctx))
-	m.full, m.last = m.bare, m.bare
-	if dir := defaultManifests(m.module); dir != "" {
-		must.OK(errors.Join(m.Apply(ctx, dir), m.awaitPolicies(ctx)))
-		m.full = must.Get(m.takeSnapshot(ctx))
-		m.last = m.full
-	}
+	must.OK(errors.Join(m.Apply(ctx, defaultManifests(m.module)), m.awaitPolicies(ctx)))
+	m.full = must.Get(m.takeSnapshot(ctx))
+	m.last = m.full
 
 	return nil
 }

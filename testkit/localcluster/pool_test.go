@@ -5,7 +5,6 @@ package localcluster
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -25,16 +24,9 @@ import (
 // startPool starts a pool that ends with the test, and makes Borrow use it.
 func startPool(t *testing.T) *Pool {
 	t.Helper()
-	socket := filepath.Join(t.TempDir(), "socket")
-	pool := assert.Value(NewPool(socket, Options{}))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- pool.Serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		assert.OK(t, <-ended)
-	})
-	t.Setenv(PoolEnv, socket)
+	pool := assert.Value(StartPool())(t)
+	t.Cleanup(func() { assert.OK(t, pool.Stop()) })
+	t.Setenv(PoolEnv, pool.Socket)
 
 	return pool
 }
@@ -49,20 +41,24 @@ func borrow(t *testing.T, o Options) *Cluster {
 // giveBack returns when the pool can lend the control plane again.
 func giveBack(t *testing.T, pool *Pool, c *Cluster) {
 	t.Helper()
-	idle := func() int {
-		pool.mu.Lock()
-		defer pool.mu.Unlock()
-		return len(pool.idle)
-	}
-	before := idle()
+	before := pool.waiting()
 	assert.NoError(t, c.Stop())
-	eventually(t, time.Minute, func(context.Context) error {
-		if n := idle(); n != before+1 {
-			return fmt.Errorf("%d control planes are idle, want %d", n, before+1)
-		}
+	getsBack(t, pool, before+1)
+}
 
-		return nil
+// getsBack waits until so many control planes are idle.
+func getsBack(t *testing.T, pool *Pool, want int) {
+	t.Helper()
+	eventually(t, time.Minute, func(context.Context) error {
+		n := pool.waiting()
+		return assert.Unless(n == want, "%d control planes are idle, want %d", n, want)
 	})
+}
+
+func (p *Pool) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle)
 }
 
 // wantServed fails unless the API server serves NodeConfigs, or unless it does
@@ -87,16 +83,9 @@ func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResour
 // The tests have one pool, because each control plane takes seconds to start.
 func TestAPoolLends(t *testing.T) {
 	pool := startPool(t)
-	for _, tt := range []struct {
-		name string
-		test func(*testing.T, *Pool)
-	}{
-		{"nothing of the borrower before", testNothingIsLeft},
-		{"an API server that its borrower can stop", testItsAPIServerCanBeStopped},
-		{"one control plane for each borrower, again after the borrower was killed", testAKilledBorrower},
-	} {
-		t.Run(tt.name, func(t *testing.T) { tt.test(t, pool) })
-	}
+	t.Run("nothing of the borrower before", func(t *testing.T) { testNothingIsLeft(t, pool) })
+	t.Run("an API server that its borrower can stop", func(t *testing.T) { testItsAPIServerCanBeStopped(t, pool) })
+	t.Run("one control plane for each borrower, again after the borrower was killed", func(t *testing.T) { testAKilledBorrower(t, pool) })
 }
 
 func testNothingIsLeft(t *testing.T, pool *Pool) {
@@ -169,13 +158,5 @@ func testAKilledBorrower(t *testing.T, pool *Pool) {
 
 	_ = c.guard.dismiss(false)
 	_ = c.lock.Close()
-	eventually(t, 30*time.Second, func(context.Context) error {
-		pool.mu.Lock()
-		defer pool.mu.Unlock()
-		if len(pool.idle) != 1 {
-			return fmt.Errorf("%d control planes are idle, want 1", len(pool.idle))
-		}
-
-		return nil
-	})
+	getsBack(t, pool, 1)
 }

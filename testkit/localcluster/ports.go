@@ -41,12 +41,10 @@ func (p *ports) take() (int, error) {
 
 		// On all addresses, because the kubelet listens on all of them.
 		probe, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-		if err != nil {
-			errs = append(errs, err, reserved.Close())
-			continue
+		if err == nil {
+			err = probe.Close()
 		}
-
-		if err := probe.Close(); err != nil {
+		if err != nil {
 			errs = append(errs, err, reserved.Close())
 			continue
 		}

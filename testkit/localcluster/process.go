@@ -11,7 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,10 +19,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
-
-// errPortTaken means that a program stopped because another program listens on
-// its port.
-var errPortTaken = errors.New("port taken")
 
 // StartTied starts a program that dies with the calling process: the kernel
 // sends it SIGKILL, unless cmd's SysProcAttr says otherwise. The program has
@@ -144,12 +140,74 @@ func (p *Process) Wait(ctx context.Context, check func(context.Context) error) e
 		return nil
 	}
 
-	tail := p.Tail()
-	if strings.Contains(tail, "address already in use") {
-		return fmt.Errorf("%s stopped: %w\n%s", p.Name, errPortTaken, tail)
+	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.Name, p.Cmd.ProcessState, p.Tail())
+}
+
+// service is a program that can be started and stopped again and again, until
+// the end of the cluster or node that it belongs to.
+type service struct {
+	mu      sync.Mutex
+	process *Process
+	ended   bool
+}
+
+// start starts the program, unless it runs already, and waits until it is
+// ready. If it does not become ready, the program is stopped, and the error has
+// the end of its log.
+func (s *service) start(ctx context.Context, name, log string, cmd *exec.Cmd, ready func(context.Context) error) error {
+	p, err := s.launch(name, log, cmd)
+	if err != nil {
+		return err
 	}
 
-	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.Name, p.Cmd.ProcessState, tail)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := p.Wait(ctx, ready); err != nil {
+		s.stop()
+		return err
+	}
+
+	return nil
+}
+
+func (s *service) launch(name, log string, cmd *exec.Cmd) (_ *Process, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil, fmt.Errorf("start %s: its cluster or node is stopped", name)
+	}
+	if !s.process.running() {
+		s.process, err = StartProcess(name, log, cmd)
+	}
+
+	return s.process, err
+}
+
+// stop stops the program, if it runs. It is killed if it does not end soon.
+func (s *service) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.process.Stop(3 * time.Second)
+	s.process = nil
+}
+
+// end stops the program for ever.
+func (s *service) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.stop()
+}
+
+// pid returns the process ID of the program; 0 if it does not run.
+func (s *service) pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.process.running() {
+		return 0
+	}
+
+	return s.process.Pid()
 }
 
 // Probe sends a GET request, and returns nil if the answer is 200 OK within a

@@ -54,18 +54,10 @@ func isOwnKey(key string) bool {
 	return slices.ContainsFunc(ownKeys, func(own string) bool { return strings.HasPrefix(key, own) }) && !strings.Contains(key, "/evenkeel")
 }
 
-func (c *Cluster) takeSnapshot(ctx context.Context) (*snapshot, error) {
-	keys, err := c.readEtcd(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("take a snapshot: %w", err)
-	}
+func (c *Cluster) takeSnapshot(ctx context.Context) (_ *snapshot, err error) {
+	defer must.Catch(&err)
 
-	served, err := c.served(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("take a snapshot: %w", err)
-	}
-
-	return &snapshot{keys: keys, served: served}, nil
+	return &snapshot{keys: must.Get(c.readEtcd(ctx)), served: must.Get(c.served(ctx))}, nil
 }
 
 // reset makes the control plane what it was when the snapshot was taken, and
@@ -75,7 +67,6 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	begin := time.Now()
 	m.last = to
 	must.OK(m.StartAPIServer(ctx)) // the borrower may have stopped it
 	changed, err := m.writeEtcd(ctx, to.keys)
@@ -89,16 +80,20 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 		})
 	}
 	if touched("customresourcedefinitions", "apiservices") {
-		must.OK(retry(ctx, func(ctx context.Context) error { return m.checkServed(ctx, to.served) }, func(error) bool { return true }))
+		must.OK(retry(ctx, func(ctx context.Context) error {
+			served, err := m.served(ctx)
+			if err == nil && !slices.Equal(served, to.served) {
+				err = fmt.Errorf("the API server serves %q, want %q", served, to.served)
+			}
+
+			return err
+		}, func(error) bool { return true }))
 	}
 	if touched("validatingadmissionpolicies", "validatingadmissionpolicybindings") {
 		must.OK(m.awaitPolicies(ctx))
 	}
 
-	must.OK(m.listEverything(ctx, to.served))
-	m.log.Info("reset", "changed", len(changed), "keys", changed[:min(len(changed), 20)], "after", time.Since(begin).Round(time.Millisecond))
-
-	return nil
+	return m.listEverything(ctx, to.served)
 }
 
 // readEtcd returns all keys and values of the API server, except those that it
@@ -195,15 +190,6 @@ func (c *Cluster) served(ctx context.Context) (_ []string, err error) {
 	return served, nil
 }
 
-func (c *Cluster) checkServed(ctx context.Context, want []string) error {
-	got, err := c.served(ctx)
-	if err == nil && !slices.Equal(got, want) {
-		err = fmt.Errorf("the API server serves %q, want %q", got, want)
-	}
-
-	return err
-}
-
 // listEverything lists all objects of every resource. The API server answers
 // such a list only when its cache has what etcd has.
 func (c *Cluster) listEverything(ctx context.Context, served []string) (err error) {
@@ -233,23 +219,21 @@ func (c *Cluster) listEverything(ctx context.Context, served []string) (err erro
 
 // awaitBootstrap waits until the API server has created what it creates in an
 // empty etcd, also after it is ready.
-func (c *Cluster) awaitBootstrap(ctx context.Context) error {
-	client, err := newClient(c.admin)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) awaitBootstrap(ctx context.Context) (err error) {
+	defer must.Catch(&err)
 
+	core := must.Get(kubernetes.NewForConfig(c.admin)).CoreV1()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
 	return retry(ctx, func(ctx context.Context) error {
 		var errs []error
 		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault} {
-			_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			_, err := core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 			errs = append(errs, err)
 		}
 
-		_, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		_, err := core.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 
 		return errors.Join(append(errs, err)...)
 	}, func(error) bool { return true })
@@ -259,24 +243,12 @@ func (c *Cluster) awaitBootstrap(ctx context.Context) error {
 // it has, and no others. It adds a policy, waits until that one is enforced,
 // and removes it: the API server takes over all policies at once, about every
 // second.
-func (c *Cluster) awaitPolicies(ctx context.Context) error {
-	client, err := newClient(c.admin)
-	if err != nil {
-		return err
-	}
-
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := awaitPolicies(ctx, client); err != nil {
-		return fmt.Errorf("wait for the admission policies: %w", err)
-	}
-
-	return nil
-}
-
-func awaitPolicies(ctx context.Context, client kubernetes.Interface) (err error) {
+func (c *Cluster) awaitPolicies(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
+	client := must.Get(kubernetes.NewForConfig(c.admin))
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	name := fmt.Sprintf("evenkeel-localcluster-%d", time.Now().UnixNano())
 	policies, bindings := client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	must.Get(policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // startTestTimeout limits the time to start and prepare a cluster that tests
@@ -25,63 +23,52 @@ const startTestTimeout = 10 * time.Minute
 // the tests, stops the cluster, and returns run's exit code. After an error it
 // prints the error and returns 1. The context is for the preparation.
 func RunTests(o Options, run func(context.Context, *Cluster) (code int, err error)) int {
-	code, err := forTests(o, run)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	return exitCode(func() (code int, err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), startTestTimeout)
+		defer cancel()
+		c, err := Borrow(ctx, o)
+		if err != nil {
+			return 0, err
+		}
 
-	return code
-}
+		defer func() { err = errors.Join(err, c.Stop()) }()
 
-func forTests(o Options, run func(context.Context, *Cluster) (int, error)) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTestTimeout)
-	defer cancel()
-	c, err := Borrow(ctx, o)
-	if err != nil {
-		return 0, err
-	}
-
-	defer func() { err = errors.Join(err, c.Stop()) }()
-
-	return run(ctx, c)
+		return run(ctx, c)
+	})
 }
 
 // RunWithPool runs the tests of a package that starts several clusters one
 // after another: if the environment names no pool, it serves one until the
 // tests have ended. It returns their exit code.
 func RunWithPool(m *testing.M) int {
-	code, err := withPool(m.Run)
+	if poolSocket() != "" {
+		return m.Run()
+	}
+
+	return exitCode(func() (code int, err error) {
+		pool, err := StartPool()
+		if err != nil {
+			return 0, err
+		}
+
+		defer func() { err = errors.Join(err, pool.Stop()) }()
+		if err := os.Setenv(PoolEnv, pool.Socket); err != nil {
+			return 0, err
+		}
+
+		return m.Run(), nil
+	})
+}
+
+// exitCode prints the error of run, if there is one.
+func exitCode(run func() (code int, err error)) int {
+	code, err := run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return max(code, 1)
+		return 1
 	}
 
 	return code
-}
-
-func withPool(run func() int) (code int, err error) {
-	defer must.Catch(&err)
-
-	if poolSocket() != "" {
-		return run(), nil
-	}
-
-	dir, err := os.MkdirTemp("", "evk-pool-")
-	if err != nil {
-		return 0, fmt.Errorf("make the directory of a pool: %w", err)
-	}
-
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	socket := filepath.Join(dir, "socket")
-	pool := must.Get(NewPool(socket, Options{}))
-	must.OK(os.Setenv(PoolEnv, socket))
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- pool.Serve(ctx) }()
-	defer func() { stop(); err = errors.Join(err, <-served) }()
-
-	return run(), nil
 }
 
 // SkipShort skips a test that needs a server, programs of Kubernetes or root,
@@ -101,9 +88,7 @@ func StartForTest(t testing.TB, o Options) *Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), startTestTimeout)
 	defer cancel()
 	c := assert.Value(Borrow(ctx, o))(t)
-	t.Cleanup(func() {
-		assert.OK(t, c.Stop())
-	})
+	t.Cleanup(func() { assert.OK(t, c.Stop()) })
 
 	return c
 }
@@ -111,6 +96,5 @@ func StartForTest(t testing.TB, o Options) *Cluster {
 // FreeAddressForTest is FreeAddress, and fails the test if there is none.
 func FreeAddressForTest(t testing.TB) string {
 	t.Helper()
-	address := assert.Value(FreeAddress())(t)
-	return address
+	return assert.Value(FreeAddress())(t)
 }

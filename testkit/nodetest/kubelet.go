@@ -41,9 +41,7 @@ func (n *Subject) RunningPID() int {
 func (n *Subject) Running() (revision, digest string, err error) {
 	defer must.Catch(&err)
 
-	pid := must.Get(n.KubeletPID())
-	argv := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)))
-	for arg := range strings.SplitSeq(string(argv), "\x00") {
+	for _, arg := range must.Get(n.RunningKubelet()).Argv {
 		flag, path, _ := strings.Cut(arg, "=")
 		if _, rest, rendered := strings.Cut(path, "/rendered/"); rendered {
 			revision, _, _ = strings.Cut(rest, "/")
@@ -80,11 +78,7 @@ func (n *Subject) KubeletHas(field string, value any) {
 	n.T.Helper()
 	n.Eventually(fmt.Sprintf("the kubelet's own %s is %v", field, value), func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
-		if err == nil && fmt.Sprint(config[field]) != fmt.Sprint(value) {
-			err = fmt.Errorf("it is %v", config[field])
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(fmt.Sprint(config[field]) == fmt.Sprint(value), "it is %v", config[field]))
 	})
 }
 

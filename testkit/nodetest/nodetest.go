@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,16 +47,10 @@ func New(t *testing.T, cluster *localcluster.Cluster, name string, flags ...stri
 	if errors.Is(err, localcluster.ErrNoNode) {
 		t.Skip("no real node can run here: ", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
 
-	a, err := b.Agent(flags...)
-	if err != nil {
-		t.Fatal(errors.Join(err, b.Node.Stop()))
-	}
+	assert.NoError(t, err)
 
-	return &Subject{b, a, t}
+	return &Subject{b, assert.Value(b.Agent(flags...))(t), t}
 }
 
 // StopNode stops the agent, and everything else of the node.
@@ -125,18 +120,10 @@ func (n *Subject) Up() {
 
 // Ready returns nil if the Node is Ready.
 func (n *Subject) Ready(ctx context.Context) error {
-	obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-
-	for _, c := range obj.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-	}
-
-	return errors.New("not Ready")
+	obj, err := n.Object(ctx)
+	return errors.Join(err, assert.Unless(slices.ContainsFunc(obj.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}), "not Ready"))
 }
 
 // Eventually waits until check returns nil.
@@ -147,18 +134,30 @@ func (n *Subject) Eventually(what string, check func(context.Context) error) {
 	}
 }
 
+// Awaits waits until the NodeConfig is as check wants it, and returns it.
+func (n *Subject) Awaits(what string, check func(*v1alpha1.NodeConfig) error) (nc *v1alpha1.NodeConfig) {
+	n.T.Helper()
+	n.Eventually(what, func(ctx context.Context) (err error) {
+		if nc, err = n.Get(ctx); err != nil {
+			return err
+		}
+
+		return check(nc)
+	})
+
+	return nc
+}
+
 // ConfigMap creates a ConfigMap with the node's configuration and changes.
 func (n *Subject) ConfigMap(name string, changes map[string]any) *corev1.ConfigMap {
 	n.T.Helper()
-	data := assert.Value(n.Config(changes))(n.T)
-	return n.CreateMap(name, map[string]string{"kubelet": data})
+	return n.CreateMap(name, map[string]string{"kubelet": assert.Value(n.Config(changes))(n.T)})
 }
 
 // CreateMap creates a ConfigMap whose name begins with the node's.
 func (n *Subject) CreateMap(name string, data map[string]string) *corev1.ConfigMap {
 	n.T.Helper()
-	cm := assert.Value(n.Create(n.T.Context(), n.Node.Name()+"-"+name, data))(n.T)
-	return cm
+	return assert.Value(n.Create(n.T.Context(), n.Node.Name()+"-"+name, data))(n.T)
 }
 
 // AssignMap assigns a ConfigMap; nil: local.
@@ -176,52 +175,45 @@ func (n *Subject) AssignMap(cm *corev1.ConfigMap) {
 // holds words. It returns the NodeConfig.
 func (n *Subject) Says(status, reason, words string) *v1alpha1.NodeConfig {
 	n.T.Helper()
-	var nc *v1alpha1.NodeConfig
-	n.Eventually(fmt.Sprintf("ConfigOK is %s, %s, %q", status, reason, words), func(ctx context.Context) (err error) {
-		if nc, err = n.Get(ctx); err != nil {
-			return err
-		}
-
+	return n.Awaits(fmt.Sprintf("ConfigOK is %s, %s, %q", status, reason, words), func(nc *v1alpha1.NodeConfig) error {
 		c := bed.ConfigOK(nc)
-		if string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message, words) {
-			return fmt.Errorf("is %s, %s, %q; error %q", c.Status, c.Reason, c.Message, nc.Status.Error)
-		}
-
-		return nil
+		return assert.Unless(string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message, words),
+			"is %s, %s, %q; error %q", c.Status, c.Reason, c.Message, nc.Status.Error)
 	})
-
-	return nc
 }
 
 // LastKnownGood waits until a ConfigMap is last-known-good.
 func (n *Subject) LastKnownGood(cm *corev1.ConfigMap) {
 	n.T.Helper()
-	n.Eventually(cm.Name+" is last-known-good", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-		if l := nc.Status.LastKnownGood; l == nil || l.UID != cm.UID {
-			return fmt.Errorf("last-known-good is %+v, ConfigOK %+v", l, bed.ConfigOK(nc))
-		}
-
-		return nil
+	n.Awaits(cm.Name+" is last-known-good", func(nc *v1alpha1.NodeConfig) error {
+		l := nc.Status.LastKnownGood
+		return assert.Unless(l != nil && l.UID == cm.UID, "last-known-good is %+v, ConfigOK %+v", l, bed.ConfigOK(nc))
 	})
+}
+
+// Events returns the Events on the Node with a reason.
+func (n *Subject) Events(ctx context.Context, reason string) ([]corev1.Event, error) {
+	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + n.Node.Name() + ",reason=" + reason,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	return list.Items, nil
 }
 
 // Event waits for an Event of the agent on the Node, whose message holds words.
 func (n *Subject) Event(severity, reason, words string) {
 	n.T.Helper()
 	n.Eventually(fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
-		list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + n.Node.Name() + ",reason=" + reason,
-		})
+		events, err := n.Events(ctx, reason)
 		if err != nil {
 			return err
 		}
 
 		var others []string
-		for _, e := range list.Items {
+		for _, e := range events {
 			if e.Type == severity && e.Source.Component == "evenkeel-agent" && strings.Contains(e.Message, words) {
 				return nil
 			}

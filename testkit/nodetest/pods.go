@@ -5,6 +5,7 @@ package nodetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,32 +32,24 @@ func (n *Subject) RunPods(names ...string) {
 func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
 	n.T.Helper()
 	for _, name := range names {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
-			Spec: corev1.PodSpec{
-				NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
-				Containers: []corev1.Container{{
-					Name: "sleep", Image: localcluster.SleepImage,
-					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(PodCPU, resource.DecimalSI)}},
-				}},
-			},
-		}
+		pod := localcluster.SleepingPod(n.Node.Name() + "-" + name)
+		pod.Spec.NodeName = n.Node.Name()
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(PodCPU, resource.DecimalSI)}
 		change(&pod.Spec)
 		assert.NoError(n.T, assert.Err(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{})))
 	}
 
-	n.Eventually("the pods run", func(ctx context.Context) error {
-		for _, name := range names {
-			pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, n.Node.Name()+"-"+name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if pod.Status.Phase != corev1.PodRunning {
-				return fmt.Errorf("%s is %s %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-			}
-		}
+	for _, name := range names {
+		n.PodRuns(n.Node.Name() + "-" + name)
+	}
+}
 
-		return nil
+// PodRuns waits until a pod runs.
+func (n *Subject) PodRuns(name string) {
+	n.T.Helper()
+	n.Eventually("pod "+name+" runs", func(ctx context.Context) error {
+		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		return errors.Join(err, assert.Unless(pod.Status.Phase == corev1.PodRunning, "its status is %s", pod.Status.String()))
 	})
 }
 
@@ -69,12 +62,12 @@ func (n *Subject) DeletePods(names ...string) {
 	}
 
 	n.Eventually("the pods are gone", func(ctx context.Context) error {
-		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
+		pods, err := n.Pods(ctx)
 		if err != nil {
 			return err
 		}
 
-		for _, pod := range list.Items {
+		for _, pod := range pods {
 			if slices.Contains(names, strings.TrimPrefix(pod.Name, n.Node.Name()+"-")) {
 				return fmt.Errorf("%s is still there", pod.Name)
 			}
@@ -87,9 +80,8 @@ func (n *Subject) DeletePods(names ...string) {
 // Containers returns the ID and restart count of every container on the node.
 func (n *Subject) Containers() map[string]string {
 	n.T.Helper()
-	list := assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(n.T.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()}))(n.T)
 	out := map[string]string{}
-	for _, pod := range list.Items {
+	for _, pod := range assert.Value(n.Pods(n.T.Context()))(n.T) {
 		for _, c := range pod.Status.ContainerStatuses {
 			out[pod.Name] = fmt.Sprintf("%s, phase %s, restarted %d times", c.ContainerID, pod.Status.Phase, c.RestartCount)
 		}

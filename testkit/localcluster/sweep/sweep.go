@@ -9,7 +9,6 @@
 package sweep
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 const (
@@ -66,55 +67,29 @@ func Node(dir string) error {
 // Ancestors returns the process IDs of this process and its ancestors.
 func Ancestors() []int {
 	var pids []int
-	for pid := os.Getpid(); pid > 0; {
+	for pid := os.Getpid(); pid > 0; pid = procs.Parent(pid) {
 		pids = append(pids, pid)
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			break
-		}
-
-		// The second field, a name in brackets, may contain any character; the
-		// parent is the second field after it.
-		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if pid, err = strconv.Atoi(string(fields[1])); err != nil {
-			break
-		}
 	}
 
 	return pids
 }
 
-// Processes returns the IDs of processes with dir, or a path in it, on their
-// command line.
-func Processes(dir string) ([]int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-
-	var pids []int
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-
-		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if err != nil {
-			continue // it has ended
-		}
-		if bytes.Contains(line, []byte(dir+"/")) || bytes.Contains(line, []byte(dir+"\x00")) {
-			pids = append(pids, pid)
-		}
-	}
-
-	return pids, nil
+// Processes returns those with dir, or a path in it, on their command line.
+func Processes(dir string) []procs.Process {
+	return slices.DeleteFunc(procs.All("/proc"), func(p procs.Process) bool {
+		return !slices.ContainsFunc(p.Argv, func(arg string) bool { return strings.Contains(arg, dir+"/") || strings.HasSuffix(arg, dir) })
+	})
 }
 
 func killProcesses(dir string, spared []int) error {
-	return killAll(dir, func() ([]int, error) {
-		pids, err := Processes(dir)
-		return slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(spared, pid) }), err
+	return killAll(dir, func() (pids []int, err error) {
+		for _, p := range Processes(dir) {
+			if !slices.Contains(spared, p.PID) {
+				pids = append(pids, p.PID)
+			}
+		}
+
+		return pids, nil
 	})
 }
 
