@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -118,21 +117,13 @@ func (s *verdicts) String() string { return fmt.Sprint(s.count, "\n", strings.Jo
 // judge compares the verdict on the node's configuration with changes, with a
 // start.
 func (n *node) judge(changed map[string]any) (result, line string) {
-	n.t.Helper()
-	config := maps.Clone(n.base)
-	maps.Copy(config, changed)
-	data := assert.Value(yaml.Marshal(config))(n.t)
-	base := assert.Value(yaml.Marshal(n.base))(n.t)
-	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), base, 0o644))
-	k := assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...)))(n.t)
-	if n.dryRunner == nil {
-		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
-		n.dryRunner.Deadline = time.Minute
-	}
-
-	host := &agent.HostKubelet{Kubelet: k, DryRunner: n.dryRunner, Log: slog.New(slog.DiscardHandler)}
-	v := host.Check(n.t.Context(), payload.Resolved{Payload: payload.Payload{Key: payload.KeyKubelet}, Upstream: data})
-	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), data, 0o644))
+	n.T.Helper()
+	n.configure(changed)
+	data := assert.Value(os.ReadFile(n.Node.KubeletConfig()))(n.T)
+	n.configure(nil)
+	host := &agent.HostKubelet{Kubelet: n.parsed(), DryRunner: n.dryRunner, Log: slog.New(slog.DiscardHandler)}
+	v := host.Check(n.T.Context(), payload.Resolved{Payload: payload.Payload{Key: payload.KeyKubelet}, Upstream: data})
+	n.configure(changed)
 	last, starts := n.starts()
 	for range 10 {
 		if starts || !strings.Contains(last, "device-plugins/kubelet.sock") { // another kubelet has just taken the machine's only one
@@ -154,14 +145,14 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 		result = "useless, stage 3"
 	case starts:
 		result = "right and refused"
-		n.t.Error(line)
+		n.T.Error(line)
 	case v.Outcome == component.Accepted:
 		result = "missed"
 	default:
 		result = fmt.Sprint("stage ", v.Stage)
 	}
 
-	n.t.Log(result, line)
+	n.T.Log(result, line)
 
 	return result, line
 }
@@ -170,19 +161,19 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 // has started if it has started its container manager and does not exit soon
 // after; otherwise the last words are those of its error.
 func (n *node) starts() (words string, ok bool) {
-	n.t.Helper()
+	n.T.Helper()
 	for _, name := range []string{"cpu_manager_state", "memory_manager_state", "dra_manager_state", "allocated_pods_state", "actuated_pods_state"} {
-		_ = os.Remove(filepath.Join(n.host.Dir(), "kubelet", name)) // of the configuration before
+		_ = os.Remove(filepath.Join(n.Node.Dir(), "kubelet", name)) // of the configuration before
 	}
 
-	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(n.T.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, n.kubelet.path, n.host.KubeletArgs()...)
+	cmd := exec.CommandContext(ctx, n.kubelet.path, n.Node.KubeletArgs()...)
 	read, write, err := os.Pipe()
-	assert.NoError(n.t, err)
+	assert.NoError(n.T, err)
 	defer read.Close()
 	cmd.Stderr, cmd.Stdout = write, write
-	assert.NoError(n.t, cmd.Start())
+	assert.NoError(n.T, cmd.Start())
 	_ = write.Close()
 	for lines := bufio.NewReader(read); ; {
 		line, err := lines.ReadString('\n')
@@ -230,33 +221,29 @@ var (
 	thresholds      = []any{"1", "100m", "50Mi", "200Mi", "1Gi", "500Gi", "5%", "0%", "100%", "110%", "-5%", "-1", "0", "banana", "512MB", "1e3", "10 %", 3, ""}
 	evictionSignals = []string{"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available",
 		"containerfs.available", "allocatableMemory.available", "memory.avail", "memory"}
-	reservable   = []string{"cpu", "memory", "ephemeral-storage", "pid", "hugepages-2Mi", "disk", "storage"}
-	reservations = []any{"100m", "1", "2", "4", "8", "100Mi", "500Mi", "1Gi", "8Gi", "500Gi", "10%", "-1", "-100Mi", "banana", "512MB", 1, "0"}
-	gateNames    = []string{"MemoryQoS", "NodeSwap", "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "TopologyManagerPolicyAlphaOptions",
+	reservable      = []string{"cpu", "memory", "ephemeral-storage", "pid", "hugepages-2Mi", "disk", "storage"}
+	reservations    = []any{"100m", "1", "2", "4", "8", "100Mi", "500Mi", "1Gi", "8Gi", "500Gi", "10%", "-1", "-100Mi", "banana", "512MB", 1, "0"}
+	cpuOptions      = []string{"full-pcpus-only", "distribute-cpus-across-numa", "strict-cpu-reservation", "align-by-socket", "nope"}
+	topologyOptions = []string{"prefer-closest-numa-nodes", "max-allowable-numa-nodes", "nope"}
+	gateNames       = []string{"MemoryQoS", "NodeSwap", "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "TopologyManagerPolicyAlphaOptions",
 		"GracefulNodeShutdown", "KubeletCrashLoopBackOffMax", "PodAndContainerStatsFromCRI", "KubeletCgroupDriverFromCRI", "UserNamespacesSupport",
 		"DynamicResourceAllocation", "EventedPLEG", "RotateKubeletServerCertificate", "AllAlpha", "AllBeta", "Nope"}
 )
 
 // special are values of fields that are more than their kind.
 var special = map[string]func(*rand.Rand) any{
-	"evictionHard":           func(r *rand.Rand) any { return entries(r, evictionSignals, thresholds) },
-	"evictionSoft":           func(r *rand.Rand) any { return entries(r, evictionSignals, thresholds) },
-	"evictionMinimumReclaim": func(r *rand.Rand) any { return entries(r, evictionSignals, thresholds) },
-	"evictionSoftGracePeriod": func(r *rand.Rand) any {
-		return entries(r, evictionSignals, []any{"1m", "1s", "90s", "0s", "-1s", "banana", 5})
-	},
-	"kubeReserved":   func(r *rand.Rand) any { return entries(r, reservable, reservations) },
-	"systemReserved": func(r *rand.Rand) any { return entries(r, reservable, reservations) },
-	"qosReserved":    func(r *rand.Rand) any { return entries(r, reservable, thresholds) },
-	"featureGates":   func(r *rand.Rand) any { return entries(r, gateNames, []any{true, false}) },
-	"cpuManagerPolicyOptions": func(r *rand.Rand) any {
-		return entries(r, []string{"full-pcpus-only", "distribute-cpus-across-numa", "strict-cpu-reservation", "align-by-socket", "nope"}, []any{"true", "false", "maybe"})
-	},
-	"topologyManagerPolicyOptions": func(r *rand.Rand) any {
-		return entries(r, []string{"prefer-closest-numa-nodes", "max-allowable-numa-nodes", "nope"}, []any{"true", "false", "8", "16", "maybe"})
-	},
-	"defaultPodSysctls":  func(r *rand.Rand) any { return entries(r, sysctls, []any{"1", "banana"}) },
-	"staticPodURLHeader": func(r *rand.Rand) any { return entries(r, []string{"A", "b c"}, []any{[]string{"x"}, "x"}) },
+	"evictionHard":                 mapOf(evictionSignals, thresholds...),
+	"evictionSoft":                 mapOf(evictionSignals, thresholds...),
+	"evictionMinimumReclaim":       mapOf(evictionSignals, thresholds...),
+	"evictionSoftGracePeriod":      mapOf(evictionSignals, "1m", "1s", "90s", "0s", "-1s", "banana", 5),
+	"kubeReserved":                 mapOf(reservable, reservations...),
+	"systemReserved":               mapOf(reservable, reservations...),
+	"qosReserved":                  mapOf(reservable, thresholds...),
+	"featureGates":                 mapOf(gateNames, true, false),
+	"cpuManagerPolicyOptions":      mapOf(cpuOptions, "true", "false", "maybe"),
+	"topologyManagerPolicyOptions": mapOf(topologyOptions, "true", "false", "8", "16", "maybe"),
+	"defaultPodSysctls":            mapOf(sysctls, "1", "banana"),
+	"staticPodURLHeader":           mapOf([]string{"A", "b c"}, []string{"x"}, "x"),
 	"reservedMemory": func(r *rand.Rand) any {
 		return []any{map[string]any{"numaNode": pick(r, []any{0, 0, 0, 1, -1, 9}), "limits": entries(r, []string{"memory", "hugepages-2Mi", "cpu"}, []any{"50Mi", "150Mi", "1Gi", "562Mi", "banana", "-1"})}}
 	},
@@ -274,31 +261,29 @@ var special = map[string]func(*rand.Rand) any{
 	"hairpinMode":           enum("promiscuous-bridge", "hairpin-veth", "none", "nope"),
 	"contentType":           enum("application/json", "application/vnd.kubernetes.protobuf", "text/banana"),
 	"reservedSystemCPUs":    enum("0", "0-1", "0-99", "1", "banana", "1-0", ""),
-	"clusterDNS":            func(r *rand.Rand) any { return []any{pick(r, []any{"10.96.0.10", "fd00::a", "banana", ""})} },
+	"clusterDNS":            listOf("10.96.0.10", "fd00::a", "banana", ""),
 	"podCIDR":               enum("10.1.0.0/24", "banana", "10.1.0.0"),
 	"tlsMinVersion":         enum("VersionTLS12", "VersionTLS13", "VersionTLS11", "TLS12", "1.2"),
-	"tlsCipherSuites": func(r *rand.Rand) any {
-		return []any{pick(r, []any{"TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_NOPE"})}
-	},
-	"tlsCurvePreferences":                       func(r *rand.Rand) any { return []any{pick(r, []any{23, 29, 1, -1})} },
-	"containerLogMaxSize":                       enum("10Mi", "10MB", "10", "-1", "0", "banana", "1Gi", ""),
-	"resolvConf":                                enum("/etc/resolv.conf", "", "/nonexistent", "/etc"),
+	"tlsCipherSuites":       listOf("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_NOPE"),
+	"tlsCurvePreferences":   listOf(23, 29, 1, -1),
+	"containerLogMaxSize":   enum("10Mi", "10MB", "10", "-1", "0", "banana", "1Gi", ""),
+	"resolvConf":            enum("/etc/resolv.conf", "", "/nonexistent", "/etc"),
 	"configMapAndSecretChangeDetectionStrategy": enum("Watch", "Cache", "Get", "watch", "Foo", ""),
 	"imagePullCredentialsVerificationPolicy":    enum("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify", "Never"),
-	"preloadedImagesVerificationAllowlist":      func(r *rand.Rand) any { return []any{pick(r, []any{"registry.k8s.io/*", "a b", ""})} },
-	"allowedUnsafeSysctls":                      func(r *rand.Rand) any { return []any{pick(r, toAny(sysctls))} },
-	"memoryThrottlingFactor":                    func(r *rand.Rand) any { return pick(r, []any{0.9, 1, 0, -0.1, 2, "x"}) },
+	"preloadedImagesVerificationAllowlist":      listOf("registry.k8s.io/*", "a b", ""),
+	"allowedUnsafeSysctls":                      func(r *rand.Rand) any { return []any{pick(r, sysctls)} },
+	"memoryThrottlingFactor":                    enum(0.9, 1, 0, -0.1, 2, "x"),
 	"memoryReservationPolicy":                   enum("None", "TieredReservation", "Nope"),
 	"memorySwap.swapBehavior":                   enum("NoSwap", "LimitedSwap", "UnlimitedSwap", ""),
 	"showHiddenMetricsForVersion":               enum("1.36", "1.20", "banana", ""),
 	"logging.format":                            enum("text", "json", "xml"),
-	"logging.flushFrequency":                    func(r *rand.Rand) any { return pick(r, []any{"5s", 5000000000, "-1s", "banana"}) },
-	"logging.verbosity":                         func(r *rand.Rand) any { return pick(r, []any{0, 2, 4, -1, "x"}) },
+	"logging.flushFrequency":                    enum("5s", 5000000000, "-1s", "banana"),
+	"logging.verbosity":                         enum(0, 2, 4, -1, "x"),
 	"logging.vmodule": func(r *rand.Rand) any {
 		return []any{map[string]any{"filePattern": pick(r, []any{"server", "", "a=b"}), "verbosity": 2}}
 	},
-	"crashLoopBackOff.maxContainerRestartPeriod": func(r *rand.Rand) any { return pick(r, []any{"1m", "10s", "0s", "301s", "1h", "-1s", "banana"}) },
-	"userNamespaces.idsPerPod":                   func(r *rand.Rand) any { return pick(r, []any{65536, 131072, 1, 65537, 0, -1, 4294967296}) },
+	"crashLoopBackOff.maxContainerRestartPeriod": enum("1m", "10s", "0s", "301s", "1h", "-1s", "banana"),
+	"userNamespaces.idsPerPod":                   enum(65536, 131072, 1, 65537, 0, -1, 4294967296),
 }
 
 var sysctls = []string{"net.core.somaxconn", "kernel.msg*", "kernel.pid_max", "banana", "net.ipv4.ip_forward", "Kernel Msg", "fs.mqueue.*", "vm.swappiness", "*"}
@@ -318,12 +303,12 @@ func enum(all ...any) func(*rand.Rand) any { return func(r *rand.Rand) any { ret
 
 func pick[T any](r *rand.Rand, all []T) T { return all[r.IntN(len(all))] }
 
-func toAny(all []string) (out []any) {
-	for _, s := range all {
-		out = append(out, s)
-	}
+func listOf(all ...any) func(*rand.Rand) any {
+	return func(r *rand.Rand) any { return []any{pick(r, all)} }
+}
 
-	return out
+func mapOf(names []string, all ...any) func(*rand.Rand) any {
+	return func(r *rand.Rand) any { return entries(r, names, all) }
 }
 
 func entries(r *rand.Rand, names []string, all []any) map[string]any {

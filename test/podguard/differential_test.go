@@ -5,8 +5,10 @@ package podguard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,10 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -69,7 +72,7 @@ func (s *tally) String() string {
 
 // pair runs one pair: pods and a change.
 func (n *node) pair(seed uint64, sum *tally) {
-	n.t.Helper()
+	n.T.Helper()
 	before, after := worldOf(seed-1, n.kubelet.minor), worldOf(seed, n.kubelet.minor)
 	n.reach(before)
 	pods, unplaced := n.place(seed, before, after)
@@ -78,11 +81,11 @@ func (n *node) pair(seed uint64, sum *tally) {
 	n.set(after)
 	placed := slices.DeleteFunc(slices.Clone(pods), func(name string) bool { return unplaced[name] })
 
-	running, err := n.configz(n.t.Context())
-	assert.NoError(n.t, err)
-	planned := assert.Value(with(running, after))(n.t)
-	obj := n.object()
-	all := assert.Value(n.pods(n.t.Context()))(n.t)
+	running, err := n.configz(n.T.Context())
+	assert.NoError(n.T, err)
+	planned := assert.Value(with(running, after))(n.T)
+	obj := assert.Value(n.Object(n.T.Context()))(n.T)
+	all := assert.Value(n.pods(n.T.Context()))(n.T)
 	predicted := n.predict(running, planned, obj, all)
 
 	n.restart(after)
@@ -97,14 +100,14 @@ func (n *node) pair(seed uint64, sum *tally) {
 		lost = n.admitted(placed...)
 	}
 
-	n.t.Logf("seed %d: %d pods, predicted %v, lost %v", seed, len(pods), reasons(predicted), reasons(lost))
+	n.T.Logf("seed %d: %d pods, predicted %v, lost %v", seed, len(pods), reasons(predicted), reasons(lost))
 	if len(lost) == 0 && len(predicted) > 0 {
-		n.t.Logf("seed %d: a truly safe pair was refused\n%s", seed, describe(n, seed, obj, all, running, after, predicted, lost))
+		n.T.Logf("seed %d: a truly safe pair was refused\n%s", seed, describe(n, seed, obj, all, running, after, predicted, lost))
 	}
 
 	for name := range lost {
 		if _, ok := predicted[name]; !ok {
-			n.t.Errorf("seed %d: the kubelet rejected %s (%s), which was not predicted\n%s", seed, name, lost[name],
+			n.T.Errorf("seed %d: the kubelet rejected %s (%s), which was not predicted\n%s", seed, name, lost[name],
 				describe(n, seed, obj, all, running, after, predicted, lost))
 		}
 	}
@@ -142,18 +145,11 @@ func reasons(pods map[string]string) map[string]int {
 
 // reach brings the node into a world, unless the pair before has left it there.
 func (n *node) reach(w world) {
-	n.t.Helper()
+	n.T.Helper()
 	if n.world == nil || n.world.seed != w.seed {
 		n.restart(w)
 		n.world = &w
-		n.eventually("the node is Ready", func(ctx context.Context) error {
-			obj, err := shared.kube.CoreV1().Nodes().Get(ctx, n.host.Name(), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-
-			return isReady(obj)
-		})
+		n.Eventually("the node is Ready", n.Ready)
 		n.set(w)
 		n.admitted()
 	}
@@ -164,23 +160,23 @@ func (n *node) reach(w world) {
 // It returns when all of them run, and the names of pods that the kubelet
 // rejected at once.
 func (n *node) place(seed uint64, before, after world) (names []string, unplaced map[string]bool) {
-	n.t.Helper()
+	n.T.Helper()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for i, pod := range podsOf(seed, n.host.Name(), n.kubelet.minor, n.object().Status.Capacity, before, after) {
+	for i, pod := range podsOf(seed, n.Node.Name(), n.kubelet.minor, assert.Value(n.Object(n.T.Context()))(n.T).Status.Capacity, before, after) {
 		if i > 0 {
 			<-tick.C
 		}
 
 		name, err := n.create(pod)
 		if err != nil {
-			n.t.Fatalf("seed %d: %v\n%s", seed, err, asYAML(pod.Spec))
+			n.T.Fatalf("seed %d: %v\n%s", seed, err, asYAML(pod.Spec))
 		}
 
 		names = append(names, name)
 	}
 
-	n.eventually("the pods run", func(ctx context.Context) error {
+	n.Eventually("the pods run", func(ctx context.Context) error {
 		pods, err := n.pods(ctx)
 		if err != nil {
 			return err
@@ -194,7 +190,7 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 			switch {
 			case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded: // preempted
 				unplaced[pod.Name] = true
-				n.t.Logf("seed %d: %s did not run before the restart: %s: %s", seed, pod.Name, pod.Status.Reason, pod.Status.Message)
+				n.T.Logf("seed %d: %s did not run before the restart: %s: %s", seed, pod.Name, pod.Status.Reason, pod.Status.Message)
 			case pod.Status.Phase != corev1.PodRunning:
 				return fmt.Errorf("%s is %s: %+v", pod.Name, pod.Status.Phase, pod.Status.ContainerStatuses)
 			case slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return !s.Ready }):
@@ -211,26 +207,16 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 // wants checks that the running kubelet has the configuration for which its
 // losses were predicted.
 func (n *node) wants(planned component.Effective) {
-	n.t.Helper()
-	running := assert.Value(n.configz(n.t.Context()))(n.t)
+	n.T.Helper()
+	running := assert.Value(n.configz(n.T.Context()))(n.T)
 	diff := cmp.Diff(planned, running)
-	assert.Must(n.t, diff == "", "the kubelet runs with another configuration than planned (-planned, +running):\n%s", diff)
-	n.wantsNoDrift(running)
-}
-
-// wantsNoDrift checks that the /configz of a kubelet that has just been started
-// does not differ from the dump of its dry run.
-func (n *node) wantsNoDrift(running component.Effective) {
-	n.t.Helper()
-	k := assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...)))(n.t)
-	if n.dryRunner == nil {
-		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
-	}
-
-	v := n.dryRunner.CheckLocal(n.t.Context(), "")
-	assert.Must(n.t, v.Effective != nil, "the dry run printed no configuration: %s", v.Message)
+	assert.Must(n.T, diff == "", "the kubelet runs with another configuration than planned (-planned, +running):\n%s", diff)
+	// The /configz of a kubelet that has just been started does not differ from
+	// the dump of its dry run.
+	v := n.dryRunner.CheckLocal(n.T.Context(), "")
+	assert.Must(n.T, v.Effective != nil, "the dry run printed no configuration: %s", v.Message)
 	fields := component.ConfigzDifferences(v.Effective, running)
-	assert.That(n.t, len(fields) == 0, "a fresh kubelet differs from its dry run in %q", fields)
+	assert.That(n.T, len(fields) == 0, "a fresh kubelet differs from its dry run in %q", fields)
 }
 
 // describe returns everything that a prediction depended on, and how to run the
@@ -260,4 +246,57 @@ func asYAML(v any) string {
 	}
 
 	return string(raw)
+}
+
+// predict returns the pods that the prediction names, with reason and message,
+// from the same inputs as the agent's. NeedsDrain refuses the whole pair.
+func (n *node) predict(running, planned component.Effective, obj *corev1.Node, pods []*corev1.Pod) map[string]string {
+	n.T.Helper()
+	in := podguard.Input{Minor: n.kubelet.minor, Before: running, After: planned, Node: obj, Pods: pods, Running: runningOf(pods)}
+	read(n, "allocated_pods_state", func(data []byte) (err error) { in.Allocated, err = podguard.DecodeAllocated(data); return err })
+	read(n, "cpu_manager_state", func(data []byte) (err error) { in.CPUState, err = podguard.DecodeCPUState(data); return err })
+	read(n, "memory_manager_state", func(data []byte) (err error) { in.MemoryState, err = podguard.DecodeMemoryState(data); return err })
+	if why := podguard.NeedsDrain(in); len(why) > 0 {
+		n.T.Errorf("the random configuration needs a drain: %s", strings.Join(why, "; "))
+	}
+
+	predicted := map[string]string{}
+	for _, loss := range podguard.Predict(in) {
+		predicted[loss.Name] = loss.Reason + ": " + loss.Message
+	}
+
+	return predicted
+}
+
+// read decodes a file of the kubelet's root directory, unless it is missing.
+func read(n *node, name string, decode func([]byte) error) {
+	n.T.Helper()
+	data, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", name))
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = decode(data)
+	}
+
+	assert.NoError(n.T, err)
+}
+
+// runningOf returns the running containers. The pods do not change while the
+// prediction is made, so their statuses are as good as the container runtime's
+// answer.
+func runningOf(pods []*corev1.Pod) map[types.UID]map[string]bool {
+	running := map[types.UID]map[string]bool{}
+	for _, pod := range pods {
+		running[pod.UID] = map[string]bool{}
+		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+			for _, s := range statuses {
+				if s.State.Running != nil {
+					running[pod.UID][s.Name] = true
+				}
+			}
+		}
+	}
+
+	return running
 }

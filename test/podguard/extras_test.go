@@ -60,23 +60,6 @@ func (w world) disables(gate string) bool {
 	return w.config["featureGates"].(map[string]any)[gate] == false
 }
 
-// limitExtended sets the limits of the extended resource, which must be equal
-// to the requests.
-func limitExtended(spec *corev1.PodSpec) {
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			r := &containers[i].Resources
-			if q, ok := r.Requests[extended]; ok {
-				if r.Limits == nil {
-					r.Limits = corev1.ResourceList{}
-				}
-
-				r.Limits[extended] = q
-			}
-		}
-	}
-}
-
 // makeStatic turns a pod into one of a manifest, which cannot name other
 // objects. Before 1.35 a kubelet may admit it before it has seen the Node's
 // labels, so that the prediction refuses each pair with a selector.
@@ -96,7 +79,7 @@ func isStatic(pod *corev1.Pod) bool { return pod.Labels[staticLabel] != "" }
 // has in the API.
 func (n *node) create(pod *corev1.Pod) (string, error) {
 	if !isStatic(pod) {
-		_, err := shared.kube.CoreV1().Pods(namespace).Create(n.t.Context(), pod, metav1.CreateOptions{})
+		_, err := n.Kube.CoreV1().Pods(namespace).Create(n.T.Context(), pod, metav1.CreateOptions{})
 		return pod.Name, err
 	}
 
@@ -105,8 +88,8 @@ func (n *node) create(pod *corev1.Pod) (string, error) {
 		return "", err
 	}
 
-	name := pod.Name + "-" + n.host.Name()
-	n.t.Logf("%s is a static pod", name)
+	name := pod.Name + "-" + n.Node.Name()
+	n.T.Logf("%s is a static pod", name)
 
 	return name, os.WriteFile(n.manifest(name), raw, 0o644)
 }
@@ -119,20 +102,20 @@ func (n *node) manifest(name string) string {
 // setExtended sets the Node's capacity of the extended resource.
 func (n *node) setExtended(ctx context.Context, amount int64) error {
 	patch := fmt.Appendf(nil, `{"status":{"capacity":{%q:"%d"}}}`, extended, amount)
-	_, err := shared.kube.CoreV1().Nodes().Patch(ctx, n.host.Name(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := n.Kube.CoreV1().Nodes().Patch(ctx, n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }
 
 // resize changes the CPU request of a running pod in some pairs, and waits
 // until the kubelet has decided about it.
 func (n *node) resize(seed uint64, before world) {
-	n.t.Helper()
+	n.T.Helper()
 	d := newRand(seed, resizeStream)
 	if !d.chance(25) || before.disables("InPlacePodVerticalScaling") {
 		return
 	}
 
-	pods := assert.Value(n.pods(n.t.Context()))(n.t)
+	pods := assert.Value(n.pods(n.T.Context()))(n.T)
 	for _, pod := range pods {
 		c := pod.Spec.Containers[0]
 		now := c.Resources.Requests.Cpu().MilliValue()
@@ -144,15 +127,15 @@ func (n *node) resize(seed uint64, before world) {
 
 		want := *resource.NewMilliQuantity(oneOf(d, now/2, now/2, now/3, now+1, 2*now), resource.DecimalSI)
 		patch := assert.Value(json.Marshal(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
-			"name": c.Name, "resources": map[string]any{"requests": map[string]any{"cpu": want.String()}}}}}}))(n.t)
-		if _, err := shared.kube.CoreV1().Pods(namespace).Patch(n.t.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize"); apierrors.IsForbidden(err) {
+			"name": c.Name, "resources": map[string]any{"requests": map[string]any{"cpu": want.String()}}}}}}))(n.T)
+		if _, err := n.Kube.CoreV1().Pods(namespace).Patch(n.T.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize"); apierrors.IsForbidden(err) {
 			continue // newer API servers refuse a request that no node of this size can meet
 		} else if err != nil {
-			n.t.Fatalf("seed %d: resize %s to %s: %v", seed, pod.Name, want.String(), err)
+			n.T.Fatalf("seed %d: resize %s to %s: %v", seed, pod.Name, want.String(), err)
 		}
 
-		n.eventually("the kubelet has decided about the resize", func(ctx context.Context) error {
-			now, err := shared.kube.CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		n.Eventually("the kubelet has decided about the resize", func(ctx context.Context) error {
+			now, err := n.Kube.CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -171,7 +154,7 @@ func (n *node) resize(seed uint64, before world) {
 
 			return fmt.Errorf("%s: %+v", pod.Name, now.Status)
 		})
-		n.t.Logf("seed %d: %s is resized from %dm to %s", seed, pod.Name, now, want.String())
+		n.T.Logf("seed %d: %s is resized from %dm to %s", seed, pod.Name, now, want.String())
 
 		return
 	}

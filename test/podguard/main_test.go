@@ -19,10 +19,8 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -39,36 +37,15 @@ var (
 
 const tools = "../../bin/tools"
 
-// shared is the cluster of all nodes.
-var shared struct {
-	cluster *localcluster.Cluster
-	kube    kubernetes.Interface
-	once    string // the program of onceImage
-}
+// cluster is that of all nodes.
+var cluster *localcluster.Cluster
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
-		shared.cluster = c
-		config := c.AdminConfig()
-		config.QPS = -1 // polling in tests is bounded by deadlines
-		var err error
-		if shared.kube, err = kubernetes.NewForConfig(config); err != nil {
-			return 0, err
-		}
+		cluster = c
 		if err := createClasses(ctx); err != nil {
 			return 0, err
-		}
-
-		dir, err := os.MkdirTemp("", "evk-once-")
-		if err != nil {
-			return 0, err
-		}
-
-		defer os.RemoveAll(dir)
-		shared.once = filepath.Join(dir, "once")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", shared.once, "./once").CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("build the program of init containers: %w\n%s", err, out)
 		}
 
 		return m.Run(), nil
@@ -77,24 +54,22 @@ func TestMain(m *testing.M) {
 
 // createClasses creates the objects that random pods name.
 func createClasses(ctx context.Context) error {
-	_, err := shared.kube.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: overheadClass},
-		Handler:    "runc",
-		Overhead:   &nodev1.Overhead{PodFixed: overhead.list()},
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	kube, err := kubernetes.NewForConfig(cluster.AdminConfig())
+	if err != nil {
 		return err
 	}
 
-	_, err = shared.kube.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
-		ObjectMeta: metav1.ObjectMeta{Name: highPriority},
-		Value:      1000,
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-
-	return nil
+	return errors.Join(
+		assert.Err(kube.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
+			ObjectMeta: metav1.ObjectMeta{Name: overheadClass},
+			Handler:    "runc",
+			Overhead:   &nodev1.Overhead{PodFixed: overhead.list()},
+		}, metav1.CreateOptions{})),
+		assert.Err(kube.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
+			ObjectMeta: metav1.ObjectMeta{Name: highPriority},
+			Value:      1000,
+		}, metav1.CreateOptions{})),
+	)
 }
 
 // kubelet is a program and its version.
@@ -136,14 +111,4 @@ func kubelets(t *testing.T) []kubelet {
 	}
 
 	return chosen
-}
-
-func isReady(obj *corev1.Node) error {
-	for _, c := range obj.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-	}
-
-	return errors.New("the node is not Ready")
 }

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,64 +25,60 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// patience limits how long a test waits for a condition on a busy machine.
-const patience = 3 * time.Minute
-
-// node is a real node whose kubelet the test starts and stops.
+// node is a real node whose kubelet the test starts and stops. No agent runs.
 type node struct {
-	t       *testing.T
-	host    *localcluster.Node
+	*nodetest.Subject
 	kubelet kubelet
 	base    map[string]any // the KubeletConfiguration of a stock node
+	client  *http.Client   // of the API server
 
 	world *world // in which the node is; nil: none yet
-	// dryRunner runs the dry runs of the node's kubelet; nil: none yet.
+	// dryRunner runs the dry runs of the node's kubelet.
 	dryRunner *component.DryRunner
 	process   *localcluster.Process // the running kubelet, or nil
 }
 
 func newNode(t *testing.T, k kubelet) *node {
 	t.Helper()
-	name := fmt.Sprintf("adm-%d", k.minor)
-	host, err := shared.cluster.NewNode(t.Context(), name)
-	if errors.Is(err, localcluster.ErrNoNode) {
-		t.Skip("no real node can run here: ", err)
-	}
-
-	assert.NoError(t, err)
-	n := &node{t: t, host: host, kubelet: k}
+	n := &node{Subject: nodetest.New(t, cluster, fmt.Sprintf("adm-%d", k.minor)), kubelet: k}
 	t.Cleanup(func() {
 		n.stop()
-		assert.OK(t, n.host.Stop())
+		if t.Failed() {
+			t.Logf("%s", n.log())
+		}
+
+		assert.OK(t, n.Node.Stop())
 	})
-	raw := assert.Value(os.ReadFile(host.KubeletConfig()))(t)
+	raw := assert.Value(os.ReadFile(n.Node.KubeletConfig()))(t)
 	assert.NoError(t, yaml.Unmarshal(raw, &n.base))
-	assert.NoError(t, host.ImportImage(t.Context(), onceImage, "/once", shared.once))
+	n.client = assert.Value(rest.HTTPClientFor(cluster.AdminConfig()))(t)
+	n.dryRunner = component.NewDryRunner(n.parsed(), t.TempDir(), slog.New(slog.DiscardHandler))
+	n.dryRunner.Deadline = time.Minute
 
 	return n
 }
 
-func (n *node) eventually(what string, check func(context.Context) error) {
-	n.t.Helper()
-	if err := bed.Eventually(n.t.Context(), patience, check); err != nil {
-		n.t.Fatalf("%s: %v\n%s", what, err, n.log())
-	}
+// parsed is the kubelet's command line.
+func (n *node) parsed() *component.Kubelet {
+	n.T.Helper()
+	return assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.Node.KubeletArgs()...)))(n.T)
 }
 
 // log returns the lines of the kubelet's log that are about admission, and its
 // end.
 func (n *node) log() []byte {
-	raw, err := os.ReadFile(filepath.Join(n.host.Dir(), "log", "kubelet.log"))
+	raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "log", "kubelet.log"))
 	if err != nil {
 		return []byte(err.Error())
 	}
@@ -99,18 +97,22 @@ func (n *node) stop() {
 	n.process = nil
 }
 
+// configure writes the configuration of a stock node with changes.
+func (n *node) configure(changes map[string]any) {
+	n.T.Helper()
+	config := maps.Clone(n.base)
+	maps.Copy(config, changes)
+	assert.NoError(n.T, os.WriteFile(n.Node.KubeletConfig(), []byte(asYAML(config)), 0o644))
+}
+
 // restart starts the kubelet with the configuration of a world, after it has
 // stopped the running one.
 func (n *node) restart(w world) {
-	n.t.Helper()
+	n.T.Helper()
 	n.stop()
-	config := maps.Clone(n.base)
-	maps.Copy(config, w.config)
-	raw, err := yaml.Marshal(config)
-	assert.NoError(n.t, err)
-	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), raw, 0o644))
-	n.process = assert.Value(localcluster.StartProcess("kubelet", filepath.Join(n.host.Dir(), "log", "kubelet.log"),
-		exec.Command(n.kubelet.path, n.host.KubeletArgs()...)))(n.t)
+	n.configure(w.config)
+	n.process = assert.Value(localcluster.StartProcess("kubelet", filepath.Join(n.Node.Dir(), "log", "kubelet.log"),
+		exec.Command(n.kubelet.path, n.Node.KubeletArgs()...)))(n.T)
 }
 
 // admitted waits until the started kubelet has admitted or rejected every pod
@@ -119,25 +121,19 @@ func (n *node) restart(w world) {
 // the kubelet has rejected, with reason and message of the kubelet's Event: a
 // running pod is Failed in the API only after its containers have ended.
 func (n *node) admitted(names ...string) (lost map[string]string) {
-	n.t.Helper()
-	pods := shared.kube.CoreV1().Pods(namespace)
-	canary := assert.Value(pods.Create(n.t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("canary-%s-%d", n.host.Name(), n.process.Pid())},
-		Spec: corev1.PodSpec{
-			NodeName:                     n.host.Name(),
-			NodeSelector:                 map[string]string{"evenkeel.test/canary": "never"},
-			AutomountServiceAccountToken: new(bool),
-			Containers:                   []corev1.Container{{Name: "c", Image: localcluster.SleepImage, ImagePullPolicy: corev1.PullNever}},
-		},
-	}, metav1.CreateOptions{}))(n.t)
-	n.eventually("the kubelet has admitted all pods", func(ctx context.Context) error {
+	n.T.Helper()
+	pods := n.Kube.CoreV1().Pods(namespace)
+	canary := localcluster.SleepingPod(fmt.Sprintf("canary-%s-%d", n.Node.Name(), n.process.Pid()))
+	canary.Spec.NodeName, canary.Spec.NodeSelector = n.Node.Name(), map[string]string{"evenkeel.test/canary": "never"}
+	assert.NoError(n.T, assert.Err(pods.Create(n.T.Context(), canary, metav1.CreateOptions{})))
+	n.Eventually("the kubelet has admitted all pods", func(ctx context.Context) error {
 		select {
 		case <-n.process.Done:
-			n.t.Fatalf("the kubelet ended: %s\n%s", n.process.Cmd.ProcessState, n.log())
+			n.T.Fatalf("the kubelet ended: %s\n%s", n.process.Cmd.ProcessState, n.log())
 		default:
 		}
 
-		events, err := shared.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "source=kubelet,type=Warning"})
+		events, err := n.Kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "source=kubelet,type=Warning"})
 		if err != nil {
 			return err
 		}
@@ -155,15 +151,11 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 		}
 
 		counted, err := n.losses(ctx)
-		if err == nil && counted != len(lost) {
-			err = fmt.Errorf("the kubelet counts %d losses, its Events are of %v", counted, lost)
-		}
-
-		return err
+		return errors.Join(err, assert.Unless(counted == len(lost), "the kubelet counts %d losses, its Events are of %v", counted, lost))
 	})
 	delete(lost, canary.Name)
-	if err := pods.Delete(n.t.Context(), canary.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil && !apierrors.IsNotFound(err) {
-		n.t.Fatal(err)
+	if err := pods.Delete(n.T.Context(), canary.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil && !apierrors.IsNotFound(err) {
+		n.T.Fatal(err)
 	}
 
 	return lost
@@ -177,7 +169,7 @@ var lossReason = regexp.MustCompile(`^(OutOf.*|NodeAffinity|NodeName|NodePorts|T
 // losses is the number of pods of which the running kubelet says that it
 // rejected or ended them.
 func (n *node) losses(ctx context.Context) (sum int, err error) {
-	raw, err := n.proxy(ctx, "metrics")
+	raw, err := n.AskKubelet(ctx, "metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -198,39 +190,17 @@ func (n *node) losses(ctx context.Context) (sum int, err error) {
 // rejects, preempts and evicts.
 var lossMetric = regexp.MustCompile(`(?m)^kubelet_(?:admission_rejections_total|preemptions|evictions)(?:\{[^}]*\})? (\S+)$`)
 
-func (n *node) proxy(ctx context.Context, path string) ([]byte, error) {
-	return shared.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(n.host.Name()).SubResource("proxy").Suffix(path).Do(ctx).Raw()
-}
-
 // configz returns the configuration of the running kubelet.
 func (n *node) configz(ctx context.Context) (component.Effective, error) {
-	raw, err := n.proxy(ctx, "configz")
-	if err != nil {
-		return nil, err
-	}
-
-	return decodeConfigz(raw)
-}
-
-func decodeConfigz(raw []byte) (component.Effective, error) {
-	var out struct {
-		Config component.Effective `json:"kubeletconfig"`
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	err := d.Decode(&out)
-
-	return out.Config, err
+	return component.Configz(ctx, n.client, cluster.URL()+"/api/v1/nodes/"+n.Node.Name()+"/proxy")
 }
 
 // with returns an effective configuration with the fields of a world.
 func with(e component.Effective, w world) (_ component.Effective, err error) {
 	defer must.Catch(&err)
 
-	raw := must.Get(json.Marshal(map[string]any{"kubeletconfig": w.config}))
-	changes := must.Get(decodeConfigz(raw))
 	out := maps.Clone(e)
-	for name, value := range changes {
+	for name, value := range must.Get(payload.DecodeMapping(must.Get(json.Marshal(w.config)))) {
 		out[name] = value
 		if isEmpty(value) { // the kubelet omits it
 			delete(out, name)
@@ -253,19 +223,12 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// object returns the Node.
-func (n *node) object() *corev1.Node {
-	n.t.Helper()
-	obj := assert.Value(shared.kube.CoreV1().Nodes().Get(n.t.Context(), n.host.Name(), metav1.GetOptions{}))(n.t)
-	return obj
-}
-
 // reports waits until the Node has the allocatable of a world, which the
 // kubelet writes after its start.
 func (n *node) reports(w world) {
-	n.t.Helper()
-	n.eventually("the Node has its new allocatable", func(context.Context) error {
-		status := n.object().Status
+	n.T.Helper()
+	n.Eventually("the Node has its new allocatable", func(context.Context) error {
+		status := assert.Value(n.Object(n.T.Context()))(n.T).Status
 		if got, want := status.Allocatable.Pods().Value(), int64(w.pods(status.Capacity.Cpu().Value())); got != want {
 			return fmt.Errorf("pods are %d, want %d", got, want)
 		}
@@ -289,24 +252,19 @@ func (n *node) reports(w world) {
 	})
 }
 
-// pods returns all pods of the node.
-func (n *node) pods(ctx context.Context) ([]*corev1.Pod, error) {
-	list, err := shared.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.host.Name()})
-	if err != nil {
-		return nil, err
+// pods returns the pods of the node.
+func (n *node) pods(ctx context.Context) (pods []*corev1.Pod, err error) {
+	all, err := n.Pods(ctx)
+	for i := range all {
+		pods = append(pods, &all[i])
 	}
 
-	var pods []*corev1.Pod
-	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
-	}
-
-	return pods, nil
+	return pods, err
 }
 
 // set changes the labels and taints of the Node to those of a world.
 func (n *node) set(w world) {
-	n.t.Helper()
+	n.T.Helper()
 	labels := map[string]any{}
 	for _, name := range []string{tierLabel, genLabel, gpuLabel} {
 		labels[name] = nil
@@ -316,9 +274,9 @@ func (n *node) set(w world) {
 	}
 
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}})
-	assert.NoError(n.t, err)
-	n.eventually("the Node is changed", func(ctx context.Context) error {
-		if _, err := shared.kube.CoreV1().Nodes().Patch(ctx, n.host.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	assert.NoError(n.T, err)
+	n.Eventually("the Node is changed", func(ctx context.Context) error {
+		if _, err := n.Kube.CoreV1().Nodes().Patch(ctx, n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 
@@ -330,31 +288,24 @@ func (n *node) set(w world) {
 // gone. Lost pods are deleted at once, because the kubelet ends their
 // containers anyway.
 func (n *node) remove(names []string, lost map[string]string) {
-	n.t.Helper()
-	pods := shared.kube.CoreV1().Pods(namespace)
+	n.T.Helper()
+	pods := n.Kube.CoreV1().Pods(namespace)
 	for _, name := range names {
 		if err := os.Remove(n.manifest(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 
 		grace := int64(1)
 		if lost[name] != "" {
 			grace = 0
 		}
-		if err := pods.Delete(n.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil && !apierrors.IsNotFound(err) {
-			n.t.Fatal(err)
+		if err := pods.Delete(n.T.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil && !apierrors.IsNotFound(err) {
+			n.T.Fatal(err)
 		}
 	}
 
-	n.eventually("the pods are gone", func(ctx context.Context) error {
+	n.Eventually("the pods are gone", func(ctx context.Context) error {
 		left, err := n.pods(ctx)
-		if err != nil {
-			return err
-		}
-		if len(left) > 0 {
-			return fmt.Errorf("%s left, the first is %s", printable.Count(len(left), "pod"), left[0].Name)
-		}
-
-		return nil
+		return errors.Join(err, assert.Unless(len(left) == 0, "%d are left", len(left)))
 	})
 }

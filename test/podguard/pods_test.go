@@ -19,9 +19,8 @@ import (
 // The objects that the pods of all pairs use.
 const (
 	namespace     = "default"
-	onceImage     = "evenkeel.dev/once:1" // ends at once
-	overheadClass = "evenkeel-overhead"   // a RuntimeClass with overhead
-	highPriority  = "evenkeel-high"       // a PriorityClass, not critical
+	overheadClass = "evenkeel-overhead" // a RuntimeClass with overhead
+	highPriority  = "evenkeel-high"     // a PriorityClass, not critical
 )
 
 // overhead is what the RuntimeClass overheadClass adds to a pod.
@@ -199,7 +198,7 @@ func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 	}
 	once := func(name string, requests amounts) corev1.Container {
 		c := run(name, requests)
-		c.Image = onceImage
+		c.Args = []string{"-v"} // it ends at once
 		return c
 	}
 	sidecar := func(name string, requests amounts) corev1.Container {
@@ -231,7 +230,6 @@ func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 	}
 
 	setLimits(d, spec)
-	limitExtended(spec)
 	switch {
 	case d.chance(12):
 		spec.PriorityClassName = oneOf(d, "system-node-critical", "system-cluster-critical")
@@ -250,22 +248,23 @@ func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 
 // setLimits gives some pods limits: equal to the requests (Guaranteed, if there
 // are all), or larger. No limit is so small that a container starts slowly.
+// Those of the extended resource must be equal to the requests.
 func setLimits(d *dice, spec *corev1.PodSpec) {
 	equal, larger := d.chance(25), d.chance(20)
-	if !equal && !larger {
-		return
-	}
-
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			r := &containers[i].Resources
 			for name, q := range r.Requests {
+				if !equal && !larger && name != extended {
+					continue
+				}
+
 				least := map[corev1.ResourceName]int64{corev1.ResourceCPU: 100, corev1.ResourceMemory: 64 << 20, corev1.ResourceEphemeralStorage: 1 << 30}[name]
 				value := q.Value()
 				if name == corev1.ResourceCPU {
 					value = q.MilliValue()
 				}
-				if !equal {
+				if !equal && name != extended {
 					value *= 2
 				}
 				if r.Limits == nil {
