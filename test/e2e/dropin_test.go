@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,22 +40,11 @@ func (n *node) own(name, fields string) {
 // returns all of it.
 func (n *node) kubeletHas(want map[string]any) component.Effective {
 	n.t.Helper()
-	var all component.Effective
-	n.Eventually(fmt.Sprintf("the kubelet has %v", want), func(ctx context.Context) (err error) {
-		if all, err = n.KubeletConfigz(ctx); err != nil {
-			return err
-		}
+	for field, value := range want {
+		n.KubeletHas(field, value)
+	}
 
-		for field, value := range want {
-			if is, _ := all.Field(field); fmt.Sprint(is) != fmt.Sprint(value) {
-				return fmt.Errorf("%s is %v", field, is)
-			}
-		}
-
-		return nil
-	})
-
-	return all
+	return assert.Value(n.KubeletConfigz(n.t.Context()))(n.t)
 }
 
 // differ requires that two configurations differ in these fields alone.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -73,12 +74,15 @@ func (n *Subject) Arrived() {
 	})
 }
 
-// KubeletHas waits until the kubelet's own /configz has a value.
+// KubeletHas waits until the kubelet's own /configz has a value, such as that of
+// evictionHard[memory.available].
 func (n *Subject) KubeletHas(field string, value any) {
 	n.T.Helper()
 	n.Eventually(fmt.Sprintf("the kubelet's own %s is %v", field, value), func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
-		return errors.Join(err, assert.Unless(fmt.Sprint(config[field]) == fmt.Sprint(value), "it is %v", config[field]))
+		is, _ := component.Effective(config).Field(field)
+
+		return errors.Join(err, assert.Unless(fmt.Sprint(is) == fmt.Sprint(value), "it is %v", is))
 	})
 }
 
