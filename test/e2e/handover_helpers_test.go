@@ -57,9 +57,8 @@ func (n *node) rival(name string, flags ...string) *node {
 }
 
 // strict makes each kubelet hold a second lock for its whole life, without
-// waiting for it, and record its start and every failure to get the lock.
+// waiting for it, and record every failure to get the lock.
 const strict = `if [ $mode = run ]; then
-	date +%s%N >>"$dir/begun"
 	exec 9>>"$dir/strict"
 	flock -n 9 || echo $$ >>"$dir/two"
 fi

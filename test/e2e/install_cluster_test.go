@@ -34,7 +34,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	}
 
 	a, b := nodes[0], nodes[1]
-	before := unitFiles(t, b)
+	before := b.systemctl("cat", "kubelet") // its unit's files
 
 	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
@@ -44,7 +44,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	a.wantsWrapped()
 	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
-	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
+	assert.Equal(t, b.systemctl("cat", "kubelet"), before, "its unit's files")
 
 	// A second run skips the failed node. After its repair, --retry installs
 	// it.
@@ -69,15 +69,9 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		}
 	}
 
-	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
+	assert.Equal(t, b.systemctl("cat", "kubelet"), before, "its unit's files")
 	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		return errors.Join(err, assert.Unless(len(pods.Items) == 0, "%d are left", len(pods.Items)))
 	})
-}
-
-// unitFiles is what systemd shows of the kubelet's unit, file by file.
-func unitFiles(t *testing.T, s *systemdNode) string {
-	t.Helper()
-	return assert.Value(s.m.Systemctl(t.Context(), "cat", "kubelet"))(t)
 }

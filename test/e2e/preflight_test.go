@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -53,7 +54,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
 			n.preflight(c.fields, c.reason, c.words)
-			n.unchanged(before)
+			assert.NoDiff(t, cmp.Diff(before, n.inventory()), "the node was changed")
 			kubelet.Check(t)
 		})
 	}
@@ -87,50 +88,30 @@ func (n *node) config() *v1alpha1.NodeConfig {
 	return assert.Value(n.Get(n.t.Context()))(n.t)
 }
 
-// inventory is what a preflight must not change.
-type inventory struct {
-	config *v1alpha1.NodeConfig
-	files  map[string]string // in the agent's directory, and the local configuration
-}
-
-func (n *node) inventory() inventory {
+// inventory is what a preflight must not change: the NodeConfig, and the files
+// in the agent's directory and of the local configuration.
+func (n *node) inventory() map[string]string {
 	n.t.Helper()
-	i := inventory{config: n.config(), files: map[string]string{}}
+	nc := n.config()
+	s := nc.Status
+	s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
+	found := map[string]string{"the NodeConfig": string(assert.Value(json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s}))(n.t))}
 	for _, root := range []string{n.Dir, n.Node.KubeletConfig()} {
-		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		assert.NoError(n.t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
 
 			info, err := entry.Info()
 			if err == nil {
-				i.files[path] = fmt.Sprintf("%s, %d bytes, written at %s", info.Mode(), info.Size(), info.ModTime().Format(time.RFC3339Nano))
+				found[path] = fmt.Sprintf("%s, %d bytes, written at %s", info.Mode(), info.Size(), info.ModTime().Format(time.RFC3339Nano))
 			}
 
 			return err
-		})
-		assert.NoError(n.t, err)
+		}))
 	}
 
-	assert.Must(n.t, len(i.files) >= 2, "the agent has no files")
+	assert.Must(n.t, len(found) >= 3, "the agent has no files")
 
-	return i
-}
-
-// unchanged compares the node with an earlier inventory.
-func (n *node) unchanged(before inventory) {
-	n.t.Helper()
-	is := n.inventory()
-	text := func(nc *v1alpha1.NodeConfig) string {
-		s := *nc.Status.DeepCopy()
-		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
-		raw := assert.Value(json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s}))(n.t)
-
-		return string(raw)
-	}
-	if was, is := text(before.config), text(is.config); is != was {
-		n.t.Errorf("UID, generation, spec and status of the NodeConfig are\n%s\nwere\n%s", is, was)
-	}
-
-	assert.That(n.t, maps.Equal(is.files, before.files), "the files are\n%v\nwere\n%v", is.files, before.files)
+	return found
 }

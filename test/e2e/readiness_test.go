@@ -6,11 +6,11 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"maps"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,39 +75,29 @@ func (n *node) runReadyPods() {
 	raw := assert.Value(json.Marshal(static))(n.t)
 	assert.NoError(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
 	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
-		states, err := n.readiness(ctx)
-		if err != nil {
-			return err
+		since, err := n.readySince(ctx)
+		for name, at := range since {
+			err = errors.Join(err, assert.Unless(at.Add(15*time.Second).Before(time.Now()), "%s is Ready since %s", name, at))
 		}
 
-		for _, s := range states {
-			if s.unready || s.since.Add(15*time.Second).After(time.Now()) {
-				return fmt.Errorf("the pods are %v", states)
-			}
-		}
-
-		return assert.Unless(len(states) == 3, "the pods are %v", states)
+		return err
 	})
 }
 
-type readiness struct {
-	unready bool
-	since   time.Time
-}
-
-// readiness returns the state of the pods of runReadyPods.
-func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
+// readySince returns since when the pods of runReadyPods are Ready. The error
+// says that not all are.
+func (n *node) readySince(ctx context.Context) (map[string]time.Time, error) {
 	pods, err := n.Pods(ctx)
-	states := map[string]readiness{}
+	since := map[string]time.Time{}
 	for _, pod := range pods {
 		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady {
-				states[pod.Name] = readiness{c.Status != corev1.ConditionTrue, c.LastTransitionTime.Time}
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				since[pod.Name] = c.LastTransitionTime.Time
 			}
 		}
 	}
 
-	return states, err
+	return since, errors.Join(err, assert.Unless(len(since) == 3, "Ready are %v", since))
 }
 
 // losesReady watches the pods of runReadyPods. The function that it returns
@@ -115,29 +105,23 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 // those that were not.
 func (n *node) losesReady() func() []string {
 	n.t.Helper()
-	before := assert.Value(n.readiness(n.t.Context()))(n.t)
-	return func() []string {
+	before := assert.Value(n.readySince(n.t.Context()))(n.t)
+	return func() (lost []string) {
 		n.t.Helper()
 		time.Sleep((probePeriod + 2) * time.Second) // a pod may lose Ready late
-		lost := map[string]bool{}
-		n.Eventually("the pods are Ready", func(ctx context.Context) error {
-			now, err := n.readiness(ctx)
-			if err != nil {
-				return err
-			}
-
-			for name, s := range now {
-				if s.unready {
-					return fmt.Errorf("%s is not Ready", name)
-				}
-				if !s.since.Equal(before[name].since) { // it was not Ready in between
-					lost[map[string]string{n.Node.Name() + "-probed": "probed", "static-" + n.Node.Name(): "static"}[name]] = true
-				}
-			}
-
-			return nil
+		var now map[string]time.Time
+		n.Eventually("the pods are Ready", func(ctx context.Context) (err error) {
+			now, err = n.readySince(ctx)
+			return err
 		})
+		for name, since := range now {
+			if !since.Equal(before[name]) { // it was not Ready in between
+				lost = append(lost, strings.Trim(strings.Replace(name, n.Node.Name(), "", 1), "-"))
+			}
+		}
 
-		return slices.Sorted(maps.Keys(lost))
+		slices.Sort(lost)
+
+		return lost
 	}
 }

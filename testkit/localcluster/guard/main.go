@@ -34,15 +34,12 @@ func main() {
 		return
 	}
 
-	if err := sweep.Cluster(dir, spared); err != nil {
+	err = sweep.Cluster(dir, spared)
+	if err == nil && os.Args[2] == "remove" {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-
-	if os.Args[2] == "remove" {
-		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
 	}
 }
