@@ -12,26 +12,18 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
-	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// The Deployment of the test has this many pods, and its PodDisruptionBudget
-// allows the disruption of one at a time.
+// The Deployment of testdata/web.yaml has this many pods, and its
+// PodDisruptionBudget allows the disruption of one at a time.
 const webPods, webBudget = 3, 2
-
-var webLabels = map[string]string{"app": "web"}
 
 // TestARolloutDrainsNodesWithinThePodDisruptionBudget has a scheduler and a
 // controller manager of its own: pods that are evicted from one node run on the
@@ -88,23 +80,9 @@ func (n *node) policyOf(file, policy string) {
 // the nodes.
 func (n *node) runWeb(nodes ...string) {
 	n.t.Helper()
-	ctx := n.t.Context()
-	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "web"}
-	selector := &metav1.LabelSelector{MatchLabels: webLabels}
-	cpu := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(nodetest.PodCPU, resource.DecimalSI)}
-	deployment := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
-		Replicas: new(int32(webPods)), Selector: selector,
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: webLabels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "sleep", Image: localcluster.SleepImage, Resources: corev1.ResourceRequirements{Requests: cpu},
-		}}}},
-	}}
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
-		Selector: selector, MinAvailable: new(intstr.FromInt32(webBudget)),
-	}}
-	assert.NoError(n.t, assert.Err(n.Kube.AppsV1().Deployments(meta.Namespace).Create(ctx, deployment, metav1.CreateOptions{})))
-	assert.NoError(n.t, assert.Err(n.Kube.PolicyV1().PodDisruptionBudgets(meta.Namespace).Create(ctx, budget, metav1.CreateOptions{})))
+	n.kubectl("create", "--filename=testdata/web.yaml")
 	n.Eventually("the pods are ready on all nodes", func(ctx context.Context) error {
-		list, err := n.Kube.CoreV1().Pods(meta.Namespace).List(ctx, metav1.ListOptions{})
+		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

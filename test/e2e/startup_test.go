@@ -21,17 +21,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// newNodes is a rollout for nodes that join before it has succeeded.
-const newNodes = `apiVersion: evenkeel.dev/v1alpha1
-kind: NodeConfigRollout
-metadata: {name: joins}
-spec:
-  nodeSelector: {matchLabels: {pool: new}}
-  newNodes: Target
-  template:
-    kubeletDropIn: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, systemReserved: {cpu: 500m}}
-`
-
 // TestANewNodeIsConfiguredBeforeItsFirstPod has a scheduler of its own: a pod
 // waits for a node, and needs what only a node with the rollout's configuration
 // gives.
@@ -42,7 +31,7 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	assert.NoError(t, n.Cluster.StartControllers(ctx))
 	n.Controlled()
 	assert.NoError(t, n.ApplyConfig(ctx, "startup-taint"))
-	n.kubectl("create", "--filename="+n.File(newNodes))
+	n.kubectl("create", "--filename=testdata/new-nodes.yaml")
 	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("16Mi")}
 	waiting := localcluster.SleepingPod("waiting")
 	waiting.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: whole, Limits: whole}

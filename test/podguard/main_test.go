@@ -9,7 +9,6 @@ package podguard_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,11 +17,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	nodev1 "k8s.io/api/node/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -44,32 +38,12 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
 		cluster = c
-		if err := createClasses(ctx); err != nil {
+		if err := c.Apply(ctx, "testdata"); err != nil {
 			return 0, err
 		}
 
 		return m.Run(), nil
 	}))
-}
-
-// createClasses creates the objects that random pods name.
-func createClasses(ctx context.Context) error {
-	kube, err := kubernetes.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		return err
-	}
-
-	return errors.Join(
-		assert.Err(kube.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
-			ObjectMeta: metav1.ObjectMeta{Name: overheadClass},
-			Handler:    "runc",
-			Overhead:   &nodev1.Overhead{PodFixed: overhead.list()},
-		}, metav1.CreateOptions{})),
-		assert.Err(kube.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
-			ObjectMeta: metav1.ObjectMeta{Name: highPriority},
-			Value:      1000,
-		}, metav1.CreateOptions{})),
-	)
 }
 
 // kubelet is a program and its version.

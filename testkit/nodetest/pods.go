@@ -19,9 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// PodCPU is what each of these pods requests, in thousandths of a CPU.
-const PodCPU = 10
-
 // RunPods starts pods that sleep on the node, and waits until they run.
 func (n *Subject) RunPods(names ...string) {
 	n.T.Helper()
@@ -34,7 +31,7 @@ func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
 	for _, name := range names {
 		pod := localcluster.SleepingPod(n.Node.Name() + "-" + name)
 		pod.Spec.NodeName = n.Node.Name()
-		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(PodCPU, resource.DecimalSI)}
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
 		change(&pod.Spec)
 		assert.NoError(n.T, assert.Err(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{})))
 	}
