@@ -103,8 +103,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	port := must.Get(n.cluster.ports.take())
 	must.OK(n.makeNetwork())
 	must.OK(n.makeCgroup())
-	must.OK(n.writeKubeletConfig(port))
-	must.OK(n.writeContainerdConfig())
+	must.OK(n.writeConfigs(port))
 	program := must.Get(n.cluster.buildHelper(ctx, "sleep"))
 	must.OK(n.StartRuntime(ctx))
 	sleep := image.Image{References: []string{PauseImage, SleepImage}, Programs: []image.Program{{Path: "/sleep", File: program}}}
