@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -15,22 +16,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-// sizes has a rule for each resource, all of them small.
-const sizes = `apiVersion: evenkeel.dev/v1alpha1
-kind: KubeletConfiguration
-resources:
-  maxPods: {perCPU: 20, perGiB: 30, min: 30, max: 101}
-  reservations:
-    kubeReserved:
-      cpu: {tiers: [{upTo: 1, percent: 6}, {percent: 1}]}
-      memory: {percent: 0.5, perPod: 64Ki, min: 16Mi, max: 64Mi}
-      ephemeral-storage: {percent: 0.1, max: 100Mi}
-      pid: {percent: 1, max: 1000}
-  eviction:
-    evictionHard:
-      memory.available: {percent: 0.5, max: 50Mi}
-`
 
 func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
 	t.Parallel()
@@ -53,6 +38,7 @@ func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
 	kubelets.PIDs = total.PIDs // a Node does not have them
 	assert.NoDiff(t, cmp.Diff(kubelets, total), "the capacity that the agent measures differs from the kubelet's")
 
+	sizes := string(assert.Value(os.ReadFile("testdata/sizes.yaml"))(t))
 	cm := n.CreateMap("sizes", map[string]string{payload.KeyKubeletDropin: sizes})
 	p := assert.Value(payload.FromConfigMap(cm))(t)
 	want := assert.Value(p.Resolve(kubelets))(t)
