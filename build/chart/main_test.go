@@ -298,7 +298,8 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	must(t, c.AdminKubeconfig(), helm, "uninstall", "evenkeel", "-n", "kube-system")
 	// All kinds are listed: a kube-apiserver 1.34 or later that deletes a CRD
 	// whose watch cache is not filled can forget that for five minutes.
-	if got := kubectl("get", "nodeconfigs,nodeconfigrollouts,nodeconfigpreflights,namespaces", "-o", "name"); !strings.Contains(got, "/a\n") || !strings.Contains(got, "namespace/evenkeel-system\n") {
+	got = kubectl("get", "nodeconfigs,nodeconfigrollouts,nodeconfigpreflights,namespaces", "-o", "name")
+	if !strings.Contains(got, "/a\n") || !strings.Contains(got, "namespace/evenkeel-system\n") {
 		t.Errorf("what people have written is gone with the release: %s", got)
 	}
 	if _, said, err := run(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", "-n", "evenkeel-system", "get", "deployment", "evenkeel-controller"); err == nil || !strings.Contains(said, "not found") {

@@ -22,8 +22,9 @@ func (n *node) drifts(status, reason, words string) v1alpha1.Drift {
 	n.t.Helper()
 	nc := n.Awaits(fmt.Sprintf("Drifted is %s, %s", status, reason), func(nc *v1alpha1.NodeConfig) error {
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionDrifted)
-		return assert.Unless(c != nil && nc.Status.Drift != nil && string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message, words),
-			"it is %+v, drift %+v", c, nc.Status.Drift)
+		is := c != nil && nc.Status.Drift != nil && string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message, words)
+
+		return assert.Unless(is, "it is %+v, drift %+v", c, nc.Status.Drift)
 	})
 
 	return *nc.Status.Drift

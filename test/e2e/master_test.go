@@ -252,7 +252,8 @@ func (o *own) remove() {
 func (o *own) runsRevision(revision string, maxPods float64) {
 	o.t.Helper()
 	nc := o.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
-	if a := nc.Status.Active; a == nil || revisionOf(*a) != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
+	if a := nc.Status.Active; a == nil || revisionOf(*a) != revision || a.UID != o.object.UID || a.Name != o.object.Name ||
+		nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
 
