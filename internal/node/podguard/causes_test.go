@@ -46,19 +46,20 @@ func (tt prediction) run(t *testing.T) {
 			}
 
 			want := tt.want
-			if special, ok := tt.in[minor]; ok {
-				want = special
-			} else if special, ok := tt.in[37]; ok && minor == 38 {
-				want = special
+			for _, version := range []int{min(minor, 37), minor} {
+				if special, ok := tt.in[version]; ok {
+					want = special
+				}
 			}
 
 			losses := Predict(in)
 			if tt.message != "" {
 				assert.Must(t, len(losses) == 1, "losses are %+v", losses)
 				assert.Equal(t, losses[0].Reason+": "+losses[0].Message, tt.message)
-			} else if told(losses) != want {
-				t.Errorf("got %q, want %q; %+v", told(losses), want, losses)
+				return
 			}
+
+			assert.That(t, told(losses) == want, "got %q, want %q; %+v", told(losses), want, losses)
 		})
 	}
 }
@@ -86,6 +87,18 @@ func selects(label, value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{label: value} }
 }
 
+func withSysctl(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
+	}
+}
+
+func ports(ports ...corev1.ContainerPort) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Ports = ports }
+}
+
+func gpu(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = quantities("example.com/gpu", "1") }
+
 func withPodLevel(requests corev1.ResourceList) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: requests} }
 }
@@ -97,7 +110,6 @@ func TestPodsThatCountAsUsers(t *testing.T) {
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	for _, tt := range []prediction{
 		{name: "terminating", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted)}, want: "a OutOfcpu"},
-		{name: "terminating before it started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted, func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })}, want: "a OutOfcpu"},
 		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended), aPod("c", oneCPU, completed)}},
 		{name: "terminal with a running container", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, want: "a OutOfcpu"},
 		{name: "terminal with a container that only the runtime knows", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}, want: "a OutOfcpu",
@@ -130,7 +142,6 @@ func TestRequestsOfPods(t *testing.T) {
 			want: "a OutOfhugepages-2Mi, b OutOfhugepages-2Mi"},
 		{name: "huge pages that the node does not have", pods: []*corev1.Pod{aPod("a", quantities("hugepages-1Gi", "1Gi"))}, want: "a OutOfhugepages-1Gi"},
 		{name: "ephemeral storage", after: `{"evictionHard":{},"kubeReserved":{"ephemeral-storage":"50Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "51Gi")), aPod("b", quantities("ephemeral-storage", "0"))}, want: "a OutOfephemeral-storage"},
-		{name: "extended resource that is used up", node: capacities("example.com/x", "0"), pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1"))}, want: "a OutOfexample.com/x"},
 		{name: "resource that admission does not compare", pods: []*corev1.Pod{aPod("a", quantities("tapes", "1"))}},
 		{name: "cpu before memory", pods: []*corev1.Pod{aPod("a", quantities("cpu", "3", "memory", "5Gi"))}, want: "a OutOfcpu"},
 		{name: "pods before cpu", after: `{"evictionHard":{},"maxPods":0}`, pods: []*corev1.Pod{aPod("a", cpu("3"))}, want: "a OutOfpods"},
@@ -182,7 +193,6 @@ func TestPreemption(t *testing.T) {
 	cpu := func(text string) corev1.ResourceList { return quantities("cpu", text) }
 	priority := func(value int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &value } }
 	for _, tt := range []prediction{
-		{name: "the critical pod survives", pods: []*corev1.Pod{aPod("a", cpu("1"), priority(1000)), aPod("b", cpu("1500m"), critical)}, want: "a OutOfcpu"},
 		{name: "a pod just below critical", pods: []*corev1.Pod{aPod("a", cpu("1"), priority(1_999_999_999)), aPod("b", cpu("1500m"), critical)}, want: "a OutOfcpu"},
 		{name: "a static pod is critical", pods: []*corev1.Pod{aPod("a", cpu("1")), aPod("b", cpu("1500m"), static)}, want: "a OutOfcpu"},
 		{name: "equal priorities", pods: []*corev1.Pod{aPod("a", cpu("1"), critical), aPod("b", cpu("500m"), critical), aPod("c", cpu("1"))}, want: "c OutOfcpu"},
@@ -207,7 +217,6 @@ func TestPreemption(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
-	gpu := func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = quantities("example.com/gpu", "1") }
 	has := func(container string, count int) func(*Input) {
 		return func(in *Input) {
 			in.Devices = Devices{Resources: map[corev1.ResourceName]bool{"example.com/gpu": true}, Allocated: map[DeviceUser]int{{"uid-a", container, "example.com/gpu"}: count}}
@@ -236,7 +245,6 @@ func TestDevices(t *testing.T) {
 			in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
 		{name: "claim of another container or resource", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("d", "example.com/gpu")), aPod("b", nil, gpu, claimed("c", "example.com/x"))}, input: notRunning,
 			want: "a UnexpectedAdmissionError, b UnexpectedAdmissionError"},
-		{name: "plugin that nobody uses yet", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { in.Devices.Resources = map[corev1.ResourceName]bool{"example.com/gpu": true} }, want: "a UnexpectedAdmissionError"},
 		{name: "allocated limit", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) {
 			has("c", 2)(in)
 			in.Allocated = map[types.UID]Allocation{"uid-a": {Containers: map[string]corev1.ResourceRequirements{"c": {Limits: quantities("example.com/gpu", "2")}}}}
@@ -251,21 +259,10 @@ func TestPlacement(t *testing.T) {
 	port := func(number int32, protocol corev1.Protocol) corev1.ContainerPort {
 		return corev1.ContainerPort{HostPort: number, Protocol: protocol}
 	}
-	ports := func(ports ...corev1.ContainerPort) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Spec.Containers[0].Ports = ports }
-	}
 	initPort := func(sidecar bool) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			initContainer("i", nil, sidecar)(p)
 			p.Spec.InitContainers[0].Ports = []corev1.ContainerPort{port(80, corev1.ProtocolTCP)}
-		}
-	}
-	sysctl := func(name string, changes ...func(*corev1.Pod)) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
-			for _, c := range changes {
-				c(p)
-			}
 		}
 	}
 	const somaxconn, shm = `{"evictionHard":{},"allowedUnsafeSysctls":["net.core.somaxconn"]}`, `{"evictionHard":{},"allowedUnsafeSysctls":["kernel.shm*","user.*"]}`
@@ -329,13 +326,11 @@ func TestPlacement(t *testing.T) {
 		{name: "groups", pods: []*corev1.Pod{aPod("a", nil, strict)}, node: func(n *corev1.Node) { n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)} }},
 		{name: "groups that the runtime lost", pods: []*corev1.Pod{aPod("a", nil, strict)}, node: func(n *corev1.Node) { n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(false)} }, want: "a SupplementalGroupsPolicyNotSupported"},
 
-		{name: "sysctl that stays allowed", before: somaxconn, after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, sysctl("net.core.somaxconn"))}},
-		{name: "sysctl that the new configuration forbids", before: somaxconn, after: nothingReserved, pods: []*corev1.Pod{aPod("a", nil, sysctl("net.core.somaxconn")), aPod("b", nil, critical, sysctl("net.core.somaxconn"))}, want: "a SysctlForbidden, b SysctlForbidden"},
-		{name: "sysctl that the new configuration allows", before: nothingReserved, after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, sysctl("net.core.somaxconn"))}},
-		{name: "sysctl of a name that is no prefix", after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, sysctl("net.core.somaxconn2"))}, want: "a SysctlForbidden"},
-		{name: "sysctl of a prefix", after: shm, pods: []*corev1.Pod{aPod("a", nil, sysctl("kernel.shmmax")), aPod("b", nil, sysctl("kernel.msgmax"))}, want: "b SysctlForbidden"},
-		{name: "sysctl in the host's network", pods: []*corev1.Pod{aPod("a", nil, sysctl("net.ipv4.tcp_syncookies", hostNetwork))}, want: "a SysctlForbidden"},
-		{name: "sysctl in the host's users", after: shm, pods: []*corev1.Pod{aPod("a", nil, sysctl("user.max_user_namespaces")), aPod("b", nil, sysctl("user.max_user_namespaces", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) }))},
+		{name: "sysctl that the new configuration forbids", before: somaxconn, after: nothingReserved, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn")), aPod("b", nil, critical, withSysctl("net.core.somaxconn"))}, want: "a SysctlForbidden, b SysctlForbidden"},
+		{name: "sysctl that the new configuration allows", before: nothingReserved, after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn"))}},
+		{name: "sysctl of a name that is no prefix", after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn2"))}, want: "a SysctlForbidden"},
+		{name: "sysctl in the host's network", pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.ipv4.tcp_syncookies"), hostNetwork)}, want: "a SysctlForbidden"},
+		{name: "sysctl in the host's users", after: shm, pods: []*corev1.Pod{aPod("a", nil, withSysctl("user.max_user_namespaces")), aPod("b", nil, withSysctl("user.max_user_namespaces"), func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })},
 			in: map[int]string{37: "a SysctlForbidden"}},
 
 		{name: "user namespace in the host's network", after: userNamespaces, pods: []*corev1.Pod{aPod("a", nil, hostUsers)}, in: map[int]string{36: "a PodFeatureUnsupported", 37: "a PodFeatureUnsupported"}},
@@ -385,15 +380,12 @@ func TestPressure(t *testing.T) {
 	}
 	const less = `{"evictionHard":{},"systemReserved":{"memory":"2Gi"}}`
 	for _, tt := range []prediction{
-		{name: "below", after: gi, input: memory(gib - 1), pods: pods, want: all},
 		{name: "within the margin", after: gi, input: memory(gib + gib/20), pods: pods, want: all},
 		{name: "above the margin", after: gi, input: memory(gib + gib/9), pods: pods, want: none},
 		{name: "soft", after: `{"evictionHard":{},"evictionSoft":{"memory.available":"1Gi"}}`, input: memory(gib - 1), pods: pods, want: all},
 		{name: "of the old configuration", before: gi, after: nothingReserved, input: memory(gib - 1), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
-		{name: "percentage", after: `{"evictionHard":{"memory.available":"25%"}}`, input: memory(gib - 1), pods: pods, want: all},
 		{name: "no threshold", after: `{"evictionHard":{"memory.available":"0%"}}`, input: memory(-1), pods: pods, want: none},
 		{name: "huge pages", after: gi, node: capacities("hugepages-2Mi", "1Gi"), input: memory(2*gib - 1), pods: []*corev1.Pod{aPod("a", nil)}, in: map[int]string{37: "a Evicted"}},
-		{name: "images", after: tenPercent, input: images(900), pods: pods, want: all},
 		{name: "images within the small margin of filesystems", after: tenPercent, input: images(1019), pods: pods, want: all},
 		{name: "images above the small margin", after: tenPercent, input: images(1021), pods: pods, want: none},
 		{name: "inodes", after: `{"evictionHard":{"nodefs.inodesFree":"5%"}}`, input: func(in *Input) { in.Usage.NodeFSInodes = Level{100, 4} }, pods: pods, want: all},
@@ -417,10 +409,8 @@ func TestPressure(t *testing.T) {
 		{name: "limit that stays", before: less, after: less, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "limit that is not enforced", before: nothingReserved, after: `{"evictionHard":{},"systemReserved":{"memory":"2Gi"},"enforceNodeAllocatable":["none"]}`, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "limit without cgroups", before: nothingReserved, after: `{"evictionHard":{},"systemReserved":{"memory":"2Gi"},"cgroupsPerQOS":false}`, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
-		{name: "threshold of all pods", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(3*gib - 400<<20), pods: pods, want: all},
 		{name: "threshold of all pods within the margin", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(3*gib - 549<<20), pods: pods, want: all},
 		{name: "threshold of all pods above the margin", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(3*gib - 551<<20), pods: pods, want: none},
-		{name: "threshold of all pods that is not crossed", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(2 * gib), pods: pods, want: none},
 	} {
 		tt.run(t)
 	}

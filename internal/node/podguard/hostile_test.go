@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestHostileObjectsAreNoProblem(t *testing.T) {
@@ -109,9 +111,7 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 					CPUState: &CPUState{}, MemoryState: &MemoryState{}, Devices: Devices{Resources: map[corev1.ResourceName]bool{"": true}, Allocated: map[DeviceUser]int{{}: math.MinInt}}}
 				var losses []Loss
 				inLittleTime(t, func() { losses = Predict(in); NeedsDrain(in) })
-				if len(losses) != tt.want {
-					t.Errorf("1.%d: %d losses, want %d: %.1000s", minor, len(losses), tt.want, told(losses))
-				}
+				assert.That(t, len(losses) == tt.want, "1.%d: %d losses, want %d: %.1000s", minor, len(losses), tt.want, told(losses))
 			}
 		})
 	}

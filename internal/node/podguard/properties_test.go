@@ -6,6 +6,7 @@ package podguard
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var requested = []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/x", "example.com/gpu"}
@@ -112,9 +115,7 @@ func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
 		in := drawInput(t)
 		want := Predict(in)
 		in.Pods = rapid.Permutation(in.Pods).Draw(t, "order")
-		if diff := cmp.Diff(want, Predict(in)); diff != "" {
-			t.Errorf("another order has other losses (-first, +other):\n%s", diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, Predict(in)), "in another order")
 	})
 }
 
@@ -131,11 +132,9 @@ func TestRemovingAPodNeverAddsALossOfAnother(t *testing.T) {
 		}
 
 		i := rapid.IntRange(0, len(in.Pods)-1).Draw(t, "removed")
-		in.Pods = append(append([]*corev1.Pod{}, in.Pods[:i]...), in.Pods[i+1:]...)
+		in.Pods = slices.Concat(in.Pods[:i], in.Pods[i+1:])
 		for _, l := range Predict(in) {
-			if !before[l.Name] {
-				t.Errorf("%s is lost only without pod %d: %s", l.Name, i, l.Message)
-			}
+			assert.That(t, before[l.Name], "%s is lost only without pod %d: %s", l.Name, i, l.Message)
 		}
 	})
 }
@@ -143,37 +142,27 @@ func TestRemovingAPodNeverAddsALossOfAnother(t *testing.T) {
 func TestAPodWithoutARequestIsNeverOutOfTheResource(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t)
-		byName := map[string]*corev1.Pod{}
-		for _, p := range in.Pods {
-			byName[p.Name] = p
-		}
-
 		for _, l := range Predict(in) {
 			name, ok := strings.CutPrefix(l.Reason, "OutOf")
 			if !ok || name == "pods" {
 				continue
 			}
 
-			p, positive := byName[l.Name], false
+			p := in.Pods[slices.IndexFunc(in.Pods, func(p *corev1.Pod) bool { return p.Name == l.Name })]
 			lists := []corev1.ResourceList{p.Spec.Overhead, p.Status.AllocatedResources, p.Status.ContainerStatuses[0].AllocatedResources}
 			if p.Spec.Resources != nil {
 				lists = append(lists, p.Spec.Resources.Requests)
 			}
 
-			for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-				for _, c := range containers {
-					lists = append(lists, c.Resources.Requests, c.Resources.Limits)
-				}
+			for c := range allContainers(p) {
+				lists = append(lists, c.Resources.Requests, c.Resources.Limits)
 			}
 
-			for _, list := range lists {
+			requested := slices.ContainsFunc(lists, func(list corev1.ResourceList) bool {
 				q := list[corev1.ResourceName(name)]
-				positive = positive || q.Sign() > 0
-			}
-
-			if !positive {
-				t.Errorf("%s is %s without a request", l.Name, l.Reason)
-			}
+				return q.Sign() > 0
+			})
+			assert.That(t, requested, "%s is %s without a request", l.Name, l.Reason)
 		}
 	})
 }
@@ -189,8 +178,6 @@ func TestAPredictionDoesNotChangeItsInput(t *testing.T) {
 		node := in.Node.DeepCopy()
 		Predict(in)
 		NeedsDrain(in)
-		if diff := cmp.Diff(pods, in.Pods) + cmp.Diff(node, in.Node); diff != "" {
-			t.Errorf("changed:\n%s", diff)
-		}
+		assert.NoDiff(t, cmp.Diff(pods, in.Pods)+cmp.Diff(node, in.Node))
 	})
 }

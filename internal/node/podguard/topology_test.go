@@ -31,6 +31,7 @@ func TestStaticPolicies(t *testing.T) {
 	hasFour := map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6, 7)}}
 	a := aPod("a", nil, guaranteed("4"))
 	small := func(name string) *corev1.Pod { return aPod(name, nil, guaranteed("500m")) }
+	sidecar := func(p *corev1.Pod) { p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways) }
 	inits := func(cpus ...string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			for i, cpu := range cpus {
@@ -64,21 +65,13 @@ func TestStaticPolicies(t *testing.T) {
 		{name: "CPUs of another pod that are reserved", after: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1001m"}}`, node: capacities("cpu", "9"), pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("3"))}, input: cpu("0-3", hasFour),
 			want: "b UnexpectedAdmissionError"},
 		{name: "shared CPUs without the reserved ones", node: eight, after: `{"evictionHard":{},` + static + `,"cpuManagerPolicyOptions":{"strict-cpu-reservation":"true"}}`, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("3"))}, input: cpu("1-3", hasFour)},
-		{name: "CPUs of a completed init container", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("a", nil, guaranteed("4"), func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: p.Spec.Containers[0].Resources}}
-		})}, input: cpu("0-3", hasFour), want: "a UnexpectedAdmissionError"},
-		{name: "CPUs that an init container leaves to the container", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("3"), func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: p.Spec.Containers[0].Resources}}
-		})}, input: cpu("0-3", hasFour)},
+		{name: "CPUs of a completed init container", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("a", nil, guaranteed("4"), inits("4"))}, input: cpu("0-3", hasFour), want: "a UnexpectedAdmissionError"},
+		{name: "CPUs that an init container leaves to the container", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("3"), inits("3"))}, input: cpu("0-3", hasFour)},
 		{name: "CPUs of several init containers", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"), inits("3", "3"))}, input: cpu("0-3", hasFour)},
 		{name: "CPUs of several containers", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("2"), second("2"))}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError"},
 		{name: "CPUs of several pods", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("2")), aPod("c", nil, guaranteed("2"))}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError, c UnexpectedAdmissionError"},
-		{name: "CPUs that a sidecar has", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("a", nil, guaranteed("3"), inits("1"), func(p *corev1.Pod) {
-			p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		})}, input: cpu("0", map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6), "i0": cpuset.New(7)}})},
-		{name: "CPUs of an init container beside a sidecar", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"), inits("1", "2"), func(p *corev1.Pod) {
-			p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		})}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError"},
+		{name: "CPUs that a sidecar has", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("a", nil, guaranteed("3"), inits("1"), sidecar)}, input: cpu("0", map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6), "i0": cpuset.New(7)}})},
+		{name: "CPUs of an init container beside a sidecar", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"), inits("1", "2"), sidecar)}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError"},
 		{name: "CPUs that are allocated", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("3"))}, input: func(in *Input) {
 			cpu("0-3", hasFour)(in)
 			in.Allocated = map[types.UID]Allocation{"uid-b": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "4")}}}}
@@ -116,7 +109,7 @@ func TestStaticPolicies(t *testing.T) {
 		{name: "alignment of a pod that has not started", before: aligned("restricted"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"))}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
 		{name: "alignment of missing CPUs", before: `{"evictionHard":{},` + static + `,"topologyManagerPolicy":"restricted"}`, after: `{"evictionHard":{},` + static + `,"topologyManagerPolicy":"restricted"}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"))}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
 		{name: "alignment of missing memory", before: aligned("restricted"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{small("b")}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
-		{name: "alignment of devices", before: aligned("none"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = quantities("example.com/gpu", "1") })}, input: func(in *Input) {
+		{name: "alignment of devices", before: aligned("none"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) {
 			cpu("0-3", nil)(in)
 			in.Devices = Devices{Resources: map[corev1.ResourceName]bool{"example.com/gpu": true}, Allocated: map[DeviceUser]int{{"uid-a", "c", "example.com/gpu"}: 1}}
 			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
@@ -131,9 +124,7 @@ func TestStaticPolicies(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("2Mi")
 		})}, input: memory(1<<40, 1), want: "b UnexpectedAdmissionError"},
 		{name: "memory of burstable pods", after: wantsMemory, pods: []*corev1.Pod{aPod("b", quantities("memory", "64Mi"))}, input: memory(0, 2)},
-		{name: "memory of a completed init container", after: wantsMemory, pods: []*corev1.Pod{aPod("a", nil, guaranteed("500m"), func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: p.Spec.Containers[0].Resources}}
-		})}, input: memory(0, 1, "uid-a"), want: "a UnexpectedAdmissionError"},
+		{name: "memory of a completed init container", after: wantsMemory, pods: []*corev1.Pod{aPod("a", nil, guaranteed("500m"), inits("500m"))}, input: memory(0, 1, "uid-a"), want: "a UnexpectedAdmissionError"},
 	} {
 		tt.run(t)
 	}

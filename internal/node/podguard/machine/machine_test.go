@@ -9,10 +9,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -64,17 +64,13 @@ func TestAnUnknownMachineHasNothingButItsDisk(t *testing.T) {
 	var in podguard.Input
 	m := newMachine(t, nil)
 	assert.NoError(t, m.Describe(t.Context(), &in))
-	if in.Allocated != nil || in.CPUState != nil || in.MemoryState != nil || in.Running != nil || len(in.Devices.Resources) > 0 || !in.Machine.OnlineCPUs.IsEmpty() {
-		t.Errorf("%+v", in)
-	}
-	if u := in.Usage; u.Memory.Capacity != 0 || u.PIDs.Capacity != 0 || u.KubepodsWorkingSet != 0 || u.NodeFS.Capacity <= 0 || u.NodeFS.Available <= 0 {
-		t.Errorf("usage %+v", u)
-	}
-
-	c := in.Machine.Capacity
+	assert.That(t, in.Allocated == nil && in.CPUState == nil && in.MemoryState == nil && in.Running == nil, "%+v", in)
+	assert.That(t, len(in.Devices.Resources) == 0 && in.Machine.OnlineCPUs.IsEmpty(), "%+v", in)
+	u, c := in.Usage, in.Machine.Capacity
+	assert.That(t, u.Memory.Capacity == 0 && u.PIDs.Capacity == 0 && u.KubepodsWorkingSet == 0, "usage %+v", u)
+	assert.That(t, u.NodeFS.Capacity > 0 && u.NodeFS.Available > 0, "usage %+v", u)
 	assert.That(t, len(c) == 1 && c.StorageEphemeral().Value() == in.Usage.NodeFS.Capacity, "capacity %v", c)
-	total := payload.Capacity{EphemeralStorage: in.Usage.NodeFS.Capacity}
-	assert.That(t, m.Total() == total, "the machine has %+v, want %+v", m.Total(), total)
+	assert.Equal(t, m.Total(), payload.Capacity{EphemeralStorage: u.NodeFS.Capacity}, "the machine has")
 }
 
 func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
@@ -109,21 +105,16 @@ func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
 			m := newMachine(t, kernel(tt.files))
 			m.NodeLabels, m.IgnoreEviction = "a=1, b = 2,c,a=3", true
 			assert.NoError(t, m.Describe(t.Context(), &in))
-			c := in.Machine.Capacity
-			if c.Cpu().Value() != 2 || c.Memory().Value() != 1024*mib || in.Machine.ThreadsPerCore != 2 || in.Machine.NUMANodes != 2 || !in.Machine.NoAppArmor {
-				t.Errorf("machine %+v", in.Machine)
-			}
-
-			l := in.Machine.NodeLabels
-			assert.That(t, len(l) == 2 && l["a"] == "3" && l["b"] == "2" && in.Machine.IgnoreEviction, "flags %+v", in.Machine)
-			u := in.Usage
-			if u.Memory != (podguard.Level{Capacity: 1024 * mib, Available: tt.memory * mib}) || u.KubepodsWorkingSet != tt.kubepods*mib {
-				t.Errorf("memory %+v, kubepods %d, want %d MiB available and %d MiB used", u.Memory, u.KubepodsWorkingSet, tt.memory, tt.kubepods)
-			}
-
-			assert.That(t, u.PIDs == (podguard.Level{Capacity: 1000, Available: 600}), "PIDs %+v", u.PIDs)
+			c, u := in.Machine.Capacity, in.Usage
+			assert.That(t, c.Cpu().Value() == 2 && c.Memory().Value() == 1024*mib, "capacity %v", c)
+			assert.That(t, in.Machine.ThreadsPerCore == 2 && in.Machine.NUMANodes == 2, "machine %+v", in.Machine)
+			assert.That(t, in.Machine.NoAppArmor && in.Machine.IgnoreEviction, "machine %+v", in.Machine)
+			assert.NoDiff(t, cmp.Diff(map[string]string{"a": "3", "b": "2"}, in.Machine.NodeLabels))
+			assert.Equal(t, u.Memory, podguard.Level{Capacity: 1024 * mib, Available: tt.memory * mib}, "memory")
+			assert.Equal(t, u.KubepodsWorkingSet, tt.kubepods*mib, "kubepods")
+			assert.Equal(t, u.PIDs, podguard.Level{Capacity: 1000, Available: 600}, "PIDs")
 			total := payload.Capacity{CPU: 2000, Memory: 1024 * mib, EphemeralStorage: u.NodeFS.Capacity, PIDs: 1000}
-			assert.That(t, m.Total() == total, "the machine has %+v, want %+v", m.Total(), total)
+			assert.Equal(t, m.Total(), total, "the machine has")
 		})
 	}
 }
@@ -138,10 +129,8 @@ func TestKubeletFilesAreDecoded(t *testing.T) {
 		"sys/module/apparmor/parameters/enabled": "Y\n",
 	}))
 	assert.NoError(t, m.Describe(t.Context(), &in))
-	if in.CPUState.Policy != "static" || in.MemoryState.Policy != "None" || len(in.Allocated["u"].Containers) != 1 || len(in.Devices.Resources) != 1 || in.Machine.NoAppArmor {
-		t.Errorf("%+v", in)
-	}
-
+	assert.That(t, in.CPUState.Policy == "static" && in.MemoryState.Policy == "None" && !in.Machine.NoAppArmor, "%+v", in)
+	assert.That(t, len(in.Allocated["u"].Containers) == 1 && len(in.Devices.Resources) == 1, "%+v", in)
 	got := podguard.StateConflicts(in)
 	assert.That(t, len(got) == 1 && got[0].File == podguard.CPUStateFile, "conflicts %+v", got)
 }
@@ -150,10 +139,8 @@ func TestAFileThatCannotBeUsedIsNamed(t *testing.T) {
 	for _, name := range []string{"kubelet/cpu_manager_state", "kubelet/memory_manager_state", "kubelet/allocated_pods_state", devicesFile} {
 		m := newMachine(t, map[string]string{name: "{"})
 		err := m.Describe(t.Context(), &podguard.Input{})
-		if err == nil || !strings.Contains(err.Error(), filepath.Join(m.Root, filepath.Dir(name))) || !strings.Contains(err.Error(), filepath.Base(name)) {
-			t.Errorf("%s: %v", name, err)
-		}
-
+		assert.ErrorHas(t, err, filepath.Join(m.Root, filepath.Dir(name)))
+		assert.ErrorHas(t, err, filepath.Base(name))
 		path := filepath.Join(m.Root, name)
 		assert.NoError(t, os.Remove(path))
 		assert.NoError(t, syscall.Mkfifo(path, 0o600))
@@ -161,13 +148,13 @@ func TestAFileThatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-// runtime is a container runtime. Its fields are the errors that it returns.
+// runtime answers as a container runtime. Its fields are the errors that it
+// returns.
 type runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 	driver                 runtimeapi.CgroupDriver
 	config, images, listed error
-	mountpoint             string
 	lists                  int
 }
 
@@ -176,7 +163,7 @@ func (r *runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigReques
 }
 
 func (r *runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.mountpoint}}}}, r.images
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}}}}, r.images
 }
 
 func (r *runtime) ListContainers(_ context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
@@ -192,50 +179,39 @@ func (r *runtime) ListContainers(_ context.Context, q *runtimeapi.ListContainers
 }
 
 func TestTheContainerRuntimeIsAsked(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ek") // a socket's path must be short
-	assert.NoError(t, err)
+	dir := assert.Value(os.MkdirTemp("", "ek"))(t) // a socket's path must be short
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
-	listener := assert.Value(net.Listen("unix", socket))(t)
-	server, r := grpc.NewServer(), &runtime{mountpoint: "/"}
+	endpoint := "unix://" + filepath.Join(dir, "s")
+	listener := assert.Value(net.Listen("unix", filepath.Join(dir, "s")))(t)
+	server, r := grpc.NewServer(), &runtime{}
 	runtimeapi.RegisterRuntimeServiceServer(server, r)
 	runtimeapi.RegisterImageServiceServer(server, r)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	devices := map[string]string{devicesFile: `{"Data":{"RegisteredDevices":{"example.com/gpu":["0"]}}}`}
 	describe := func(files map[string]string) (podguard.Input, error) {
-		in := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": "unix://" + socket}}
+		in := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": endpoint}}
 		err := newMachine(t, files).Describe(t.Context(), &in)
 		return in, err
 	}
 
-	in, err := describe(nil)
-	if err != nil || in.Machine.CgroupDriver != "systemd" || in.Usage.ImageFS.Capacity <= 0 || in.Usage.ContainerFS != (podguard.Level{}) || in.Running != nil || r.lists != 0 {
-		t.Errorf("without devices: %+v, %v", in, err)
-	}
+	in := assert.Value(describe(nil))(t, "without devices")
+	assert.That(t, in.Machine.CgroupDriver == "systemd" && in.Running == nil && r.lists == 0, "without devices: %+v", in)
+	assert.That(t, in.Usage.ImageFS.Capacity > 0 && in.Usage.ContainerFS == (podguard.Level{}), "without devices: %+v", in)
 
 	r.driver, r.images = runtimeapi.CgroupDriver_CGROUPFS, status.Error(codes.Unavailable, "not yet")
-	in, err = describe(devices)
-	if err != nil || in.Machine.CgroupDriver != "cgroupfs" || in.Usage.ImageFS != (podguard.Level{}) || !in.Running[types.UID("u")]["a"] || !in.Running["u"]["b"] || len(in.Running) != 1 {
-		t.Errorf("with devices: %+v, %v", in, err)
-	}
+	in = assert.Value(describe(devices))(t, "with devices")
+	assert.That(t, in.Machine.CgroupDriver == "cgroupfs" && in.Usage.ImageFS == (podguard.Level{}), "with devices: %+v", in)
+	assert.NoDiff(t, cmp.Diff(map[types.UID]map[string]bool{"u": {"a": true, "b": true}}, in.Running), "with devices")
 
 	r.listed = status.Error(codes.Internal, "it is confused")
-	if _, err := describe(devices); err == nil || !strings.Contains(err.Error(), "the container runtime does not list its containers: it is confused (gRPC code 13)") {
-		t.Error(err)
-	}
-
+	assert.ErrorHas(t, assert.Err(describe(devices)), "the container runtime does not list its containers: it is confused (gRPC code 13)")
 	r.config = status.Error(codes.Unimplemented, "an old runtime")
-	if in, err := describe(nil); err != nil || in.Machine.CgroupDriver != "" {
-		t.Errorf("%+v, %v", in.Machine, err)
-	}
-
+	assert.Equal(t, assert.Value(describe(nil))(t).Machine.CgroupDriver, "")
 	r.config = status.Error(codes.Unavailable, "starting")
-	if _, err := describe(nil); err == nil || !strings.Contains(err.Error(), "the container runtime does not report its cgroup driver: starting (gRPC code 14)") {
-		t.Error(err)
-	}
+	assert.ErrorHas(t, assert.Err(describe(nil)), "the container runtime does not report its cgroup driver: starting (gRPC code 14)")
 
-	measured := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": "unix://" + socket}}
+	measured := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": endpoint}}
 	assert.ErrorHas(t, Machine{IgnoreEviction: true}.Measure(t.Context(), &measured), "does not report its cgroup driver: starting")
 	assert.That(t, measured.Machine.IgnoreEviction && len(measured.Machine.Capacity) > 1, "measured %+v", measured.Machine)
 	in = podguard.Input{After: component.Effective{"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}}
@@ -248,9 +224,7 @@ func TestThisMachineIsDescribed(t *testing.T) {
 	m := Machine{KubeletDir: t.TempDir()}
 	assert.NoError(t, m.StateFiles(&in))
 	m.capacity(&in)
-	u := m.usage(nil)
-	if in.Machine.Capacity.Cpu().IsZero() || in.Machine.Capacity.Memory().IsZero() || in.Machine.ThreadsPerCore == 0 || in.Machine.NUMANodes == 0 ||
-		u.Memory.Available <= 0 || u.PIDs.Available <= 0 || u.NodeFS.Available <= 0 {
-		t.Errorf("%+v\n%+v", in.Machine, u)
-	}
+	c, u := in.Machine.Capacity, m.usage(nil)
+	assert.That(t, !c.Cpu().IsZero() && !c.Memory().IsZero() && in.Machine.ThreadsPerCore != 0 && in.Machine.NUMANodes != 0, "%+v", in.Machine)
+	assert.That(t, u.Memory.Available > 0 && u.PIDs.Available > 0 && u.NodeFS.Available > 0, "%+v", u)
 }
