@@ -17,15 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func readDoc(t *testing.T) string {
-	t.Helper()
-	text := assert.Value(os.ReadFile("../../docs/payload.md"))(t)
-	return string(text)
-}
-
 func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 	var seen []string
-	for i, block := range strings.Split(readDoc(t), "```") {
+	doc := assert.Value(os.ReadFile("../../docs/payload.md"))(t)
+	for i, block := range strings.Split(string(doc), "```") {
 		text, ok := strings.CutPrefix(block, "yaml\n")
 		if !ok || i%2 == 0 {
 			continue

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"pgregory.net/rapid"
 
@@ -89,9 +90,8 @@ func TestAllNamesInARealDumpAreKnown(t *testing.T) {
 				switch v := value.(type) {
 				case map[string]any:
 					for key, inner := range v {
-						if n.inner[key] == nil {
-							t.Errorf("%q in %q is not the name of a field", key, n.path)
-						} else if n.inner[key].inner != nil {
+						assert.Must(t, n.inner[key] != nil, "%q in %q is not the name of a field", key, n.path)
+						if n.inner[key].inner != nil {
 							check(n.inner[key], inner)
 						}
 					}
@@ -124,15 +124,8 @@ func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
 		"crashLoopBackOff.maxContainerRestartPeriod": "10s",
 		"singleProcessOOMKill":                       nil,
 	} {
-		var got any = canonical
-		for part := range strings.SplitSeq(path, ".") {
-			inner := got.(map[string]any)
-			value, ok := inner[part]
-			assert.Must(t, ok, "%s: no %q in %v", path, part, slices.Sorted(maps.Keys(inner)))
-
-			got = value
-		}
-
+		got, ok, err := unstructured.NestedFieldNoCopy(canonical, strings.Split(path, ".")...)
+		assert.That(t, ok, "%s is missing: %v", path, err)
 		assert.NoDiff(t, cmp.Diff(want, got), path)
 	}
 }
@@ -161,42 +154,28 @@ func TestUnknownAndDuplicateNamesAreNotConverted(t *testing.T) {
 
 func TestCanonicalNamesStayAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		once := Canonical(anyFields(names).Draw(t, "printed"))
+		once := Canonical(respelled(t, anyConfiguration().Draw(t, "configuration")))
 		assert.NoDiff(t, cmp.Diff(once, Canonical(once)))
 	})
 }
 
-// anyFields draws mappings with names of the table in any case, and with other
-// names.
-func anyFields(n *name) *rapid.Generator[map[string]any] {
-	return rapid.Custom(func(t *rapid.T) map[string]any {
-		known := slices.Sorted(maps.Keys(n.inner))
-		fields := map[string]any{}
-		for range rapid.IntRange(0, 6).Draw(t, "fields") {
-			key := rapid.SampledFrom([]string{"ResolverConfig", "other", "Other", ""}).Draw(t, "unknown")
-			if len(known) > 0 && rapid.IntRange(0, 4).Draw(t, "kind of name") > 0 {
-				key = rapid.SampledFrom(known).Draw(t, "known")
-			}
-
-			inner := n.inner[key]
-			switch rapid.IntRange(0, 3).Draw(t, "case") {
-			case 0:
-				key = strings.ToUpper(key)
-			case 1:
-				key = strings.ToUpper(key[:min(1, len(key))]) + key[min(1, len(key)):]
-			}
-
-			fields[key] = rapid.SampledFrom([]any{nil, 1, "x", true, []any{}, map[string]any{}}).Draw(t, "value")
-			if inner != nil && inner.inner != nil && rapid.Bool().Draw(t, "nested") {
-				fields[key] = anyFields(inner).Draw(t, "inner")
-				if rapid.Bool().Draw(t, "in a list") {
-					fields[key] = []any{fields[key], nil}
-				}
+// respelled returns fields with names in any case, with other names, and with
+// mappings in lists.
+func respelled(t *rapid.T, fields object) object {
+	out := object{rapid.SampledFrom([]string{"ResolverConfig", "other", "Other", ""}).Draw(t, "unknown"): 1}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		value := fields[key]
+		if inner, ok := value.(object); ok {
+			if value = respelled(t, inner); rapid.Bool().Draw(t, "in a list") {
+				value = []any{value, nil}
 			}
 		}
 
-		return fields
-	})
+		title := strings.ToUpper(key[:min(1, len(key))]) + key[min(1, len(key)):]
+		out[rapid.SampledFrom([]string{key, strings.ToUpper(key), title}).Draw(t, "spelling")] = value
+	}
+
+	return out
 }
 
 func TestChangesNameTheFieldsThatFit(t *testing.T) {
@@ -218,10 +197,8 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 	visit = func(n *name) {
 		seen := map[string]string{}
 		for key, inner := range n.inner {
-			if other, ok := seen[strings.ToLower(key)]; ok {
-				t.Errorf("%s and %s, in %q", key, other, n.path)
-			}
-
+			other, ok := seen[strings.ToLower(key)]
+			assert.That(t, !ok, "%s and %s, in %q", key, other, n.path)
 			seen[strings.ToLower(key)] = key
 			visit(inner)
 		}
@@ -230,7 +207,5 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 }
 
 func TestTheTableIsSortedByPath(t *testing.T) {
-	if !slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }) {
-		t.Error("Fields are not sorted by path")
-	}
+	assert.That(t, slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }), "they are not sorted")
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
@@ -64,8 +66,6 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 
 func TestOnlyProtectedFieldsHaveLimits(t *testing.T) {
 	for _, f := range Fields {
-		if f.Limit != nil && (f.Protected == "" || !strings.HasPrefix(f.Limit.Description, "free ")) {
-			t.Errorf("%s: protected %q, limit %q", f.Path, f.Protected, f.Limit.Description)
-		}
+		assert.That(t, f.Limit == nil || f.Protected != "" && strings.HasPrefix(f.Limit.Description, "free "), "%+v", f)
 	}
 }

@@ -5,7 +5,6 @@ package payload
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -71,21 +70,16 @@ func TestErrorsNameTheConfigMap(t *testing.T) {
 			who + `key "kubelet": empty`},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			cm := configMap(tt.data)
-			cm.BinaryData = tt.binary
-			_, err := FromConfigMap(cm)
-			checkRefused(t, err, tt.problem, tt.words)
-		})
+		cm := configMap(tt.data)
+		cm.BinaryData = tt.binary
+		checkRefused(t, assert.Err(FromConfigMap(cm)), tt.problem, tt.words, tt.name)
 	}
 }
 
-func checkRefused(t *testing.T, err error, problem Problem, words string) {
+func checkRefused(t *testing.T, err error, problem Problem, words string, about ...any) {
 	t.Helper()
-	refused := (*Error)(nil)
-	assert.Must(t, errors.As(err, &refused), "got error %v, want an *Error %q", err, words)
-	assert.Equal(t, refused.Problem, problem, "problem")
-	assert.That(t, err.Error() == words, "got  %s\nwant %s", err, words)
+	assert.Error(t, err, words, about...)
+	assert.Equal(t, ProblemOf(err), problem, about...)
 }
 
 func TestErrorsOfInvalidValues(t *testing.T) {
@@ -132,10 +126,7 @@ func TestErrorsOfInvalidValues(t *testing.T) {
 			"HealthzPort is 0, which disables the health endpoint: the kubelet's health could not be checked"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := Decode("kubelet", []byte(tt.data))
-			checkRefused(t, err, tt.problem, tt.words)
-		})
+		checkRefused(t, assert.Err(Decode("kubelet", []byte(tt.data))), tt.problem, tt.words, tt.name)
 	}
 }
 
@@ -145,14 +136,13 @@ func TestPathsMustBeAbsolute(t *testing.T) {
 	} {
 		fields := at(path, "./x")
 		fields["apiVersion"], fields["kind"] = UpstreamAPIVersion, KubeletKind
-		_, err := Decode(KeyKubelet, assert.Value(json.Marshal(fields))(t))
+		err := assert.Err(Decode(KeyKubelet, assert.Value(json.Marshal(fields))(t)))
 		checkRefused(t, err, ProblemRelativePath, path+` is the relative path "./x"; paths must be absolute`)
 	}
 }
 
 func TestUnknownKeysAreRejected(t *testing.T) {
-	_, err := Decode("other", []byte(head))
-	checkRefused(t, err, ProblemKeys, `unknown key "other"`)
+	checkRefused(t, assert.Err(Decode("other", []byte(head))), ProblemKeys, `unknown key "other"`)
 }
 
 func TestValuesThatOnlyTheKubeletChecksAreAccepted(t *testing.T) {
@@ -170,10 +160,8 @@ func TestValuesThatOnlyTheKubeletChecksAreAccepted(t *testing.T) {
 		"stars and ands that are no names": head + "clusterDomain: '&a * & **'\nclusterDNS: ['*b" + strings.Repeat("*b", 100) + "']\n",
 		"exactly 1 MiB":                    head + "#" + strings.Repeat("x", MaxSize-len(head)-1),
 	} {
-		t.Run(name, func(t *testing.T) {
-			p := assert.Value(Decode("kubelet", []byte(data)))(t)
-			assert.That(t, p.Fields["kind"] == "KubeletConfiguration", "fields = %v", p.Fields)
-		})
+		p := assert.Value(Decode("kubelet", []byte(data)))(t, name)
+		assert.That(t, p.Fields["kind"] == "KubeletConfiguration", "%s: fields = %v", name, p.Fields)
 	}
 }
 

@@ -40,19 +40,14 @@ func listed(p Protection) []string {
 	return paths
 }
 
-// said returns the violations as text.
-func said(violations []Difference) []string {
-	var words []string
-	for _, v := range violations {
-		words = append(words, v.String())
-	}
-
-	return words
-}
-
 func expect(t *testing.T, p Protection, effective, local map[string]any, hidden []string, want ...string) {
 	t.Helper()
-	assert.NoDiff(t, cmp.Diff(want, said(p.Violations(effective, local, hidden))))
+	var said []string
+	for _, v := range p.Violations(effective, local, hidden) {
+		said = append(said, v.String())
+	}
+
+	assert.NoDiff(t, cmp.Diff(want, said))
 }
 
 type object = map[string]any
@@ -75,12 +70,10 @@ func TestDefaultProtectionProtectsExactlyTheListedFields(t *testing.T) {
 
 // at returns a configuration with one value.
 func at(path string, value any) object {
-	parts := strings.Split(path, ".")
-	for _, part := range slices.Backward(parts) {
-		value = object{part: value}
-	}
+	all := object{}
+	plant(all, path, value)
 
-	return value.(object)
+	return all
 }
 
 // readSections returns two parts of the page on protected fields: the table of
@@ -122,9 +115,7 @@ func TestTheDocsHaveAReasonForEveryFreeField(t *testing.T) {
 		delete(said, f.Path)
 	}
 
-	for name := range said {
-		t.Errorf("%s is no field", name)
-	}
+	assert.That(t, len(said) == 0, "these are no fields: %v", said)
 }
 
 func TestTheDocsListTheProtectedFieldsWithReasons(t *testing.T) {
@@ -303,9 +294,7 @@ func TestAViolationIsShortAndPrintable(t *testing.T) {
 		assert.That(t, len(words) <= 1000 && !strings.ContainsAny(words, "\n\x1b"), "%d bytes: %q", len(words), words)
 	}
 
-	if v := violations[1]; v.Field != `[New\n\x1b[31m]` || v.Value != `"+Inf"` {
-		t.Errorf("%+v", v)
-	}
+	assert.Equal(t, violations[1], Difference{Field: `[New\n\x1b[31m]`, Value: `"+Inf"`, Local: "unset"})
 }
 
 func TestProtectedFieldsCanBeAddedRemovedReplacedOrEmptied(t *testing.T) {
@@ -359,11 +348,7 @@ func TestErrorsOfInvalidProtectedFieldsLists(t *testing.T) {
 		"authentication.":                   `unknown field "authentication.": did you mean authentication?`,
 		"+evictionHard.memory.available":    `evictionHard has no named fields: use evictionHard itself`,
 	} {
-		if p, err := ParseProtection(value); err == nil {
-			t.Errorf("%q is accepted: %v", value, listed(p))
-		} else if err.Error() != want {
-			t.Errorf("%q: %v", value, err)
-		}
+		assert.Error(t, assert.Err(ParseProtection(value)), want, value)
 	}
 }
 
@@ -428,9 +413,8 @@ func TestAConfigurationNeverViolatesItself(t *testing.T) {
 	everything := parse(t, "+"+strings.Join(namedPaths(), ",+"))
 	rapid.Check(t, func(t *rapid.T) {
 		c := anyConfiguration().Draw(t, "configuration")
-		if got := everything.Violations(c, c, nil); got != nil {
-			t.Fatal(got)
-		}
+		got := everything.Violations(c, c, nil)
+		assert.Must(t, got == nil, "%v", got)
 	})
 }
 
@@ -459,21 +443,13 @@ func TestEveryChangeOfAProtectedFieldIsFound(t *testing.T) {
 		}
 
 		plant(effective, path, rapid.SampledFrom([]any{"new", true, 20.0, []any{"x"}}).Draw(t, "new"))
-		for _, v := range p.Violations(effective, local, nil) {
-			if v.Field == path {
-				return
-			}
-		}
-
-		t.Fatalf("%s: %v", path, p.Violations(effective, local, nil))
+		violations := p.Violations(effective, local, nil)
+		assert.Must(t, slices.ContainsFunc(violations, func(v Difference) bool { return v.Field == path }), "%s: %v", path, violations)
 	})
 }
 
 func TestSecurityGatesAreSortedAndHaveReasons(t *testing.T) {
-	if !slices.IsSortedFunc(securityGates, func(a, b gate) int { return strings.Compare(a.name, b.name) }) {
-		t.Error("they are not sorted")
-	}
-
+	assert.That(t, slices.IsSortedFunc(securityGates, func(a, b gate) int { return strings.Compare(a.name, b.name) }), "they are not sorted")
 	for _, g := range securityGates {
 		assert.That(t, g.why != "", "%s has no reason", g.name)
 	}

@@ -6,7 +6,6 @@ package payload
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -139,8 +138,7 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 		"hugepages-1Gi: {percent: 5}":                                               at + "hugepages-1Gi: must be a constant: only cpu, ephemeral-storage, memory, pid may be rules",
 	} {
 		_, err := Decode(KeyKubelet, []byte(reserving(rule)))
-		var refused *Error
-		assert.That(t, errors.As(err, &refused) && refused.Problem == ProblemRule && strings.HasPrefix(refused.Message, want), "%.100s: %v, want %s", rule, err, want)
+		assert.That(t, ProblemOf(err) == ProblemRule && strings.HasPrefix(err.Error(), want), "%.100s: %v, want %s", rule, err, want)
 	}
 
 	for config, want := range map[string]string{

@@ -4,7 +4,6 @@
 package payload
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -17,22 +16,19 @@ import (
 
 func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
 	duration := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
-	threshold := func(n int32) *int32 { return &n }
 	for data, want := range map[string]v1alpha1.TrialTerms{
 		"": {}, "trial: {}": {},
 		"trial: {configTrialDuration: 1ns}":   {ConfigTrialDuration: duration(1)},
 		"trial: {configTrialDuration: 1h30m}": {ConfigTrialDuration: duration(90 * time.Minute)},
 		"trial: {configTrialDuration: 168h}":  {ConfigTrialDuration: duration(168 * time.Hour)},
-		"trial: {crashLoopThreshold: 0}":      {CrashLoopThreshold: threshold(0)},
-		"trial: {crashLoopThreshold: 10}":     {CrashLoopThreshold: threshold(10)},
+		"trial: {crashLoopThreshold: 0}":      {CrashLoopThreshold: new(int32(0))},
+		"trial: {crashLoopThreshold: 10}":     {CrashLoopThreshold: new(int32(10))},
 		"trial: {allowPodLoss: true}":         {AllowPodLoss: true},
 	} {
-		t.Run(data, func(t *testing.T) {
-			p := assert.Value(Decode(KeyKubelet, []byte(grouped+data)))(t)
-			assert.NoDiff(t, cmp.Diff(want, p.Trial))
-			_, ok := p.Fields["trial"]
-			assert.That(t, !ok, "the kubelet is shown the trial")
-		})
+		p := assert.Value(Decode(KeyKubelet, []byte(grouped+data)))(t, data)
+		assert.NoDiff(t, cmp.Diff(want, p.Trial), data)
+		_, ok := p.Fields["trial"]
+		assert.That(t, !ok, "%s: the kubelet is shown the trial", data)
 	}
 }
 
@@ -64,16 +60,14 @@ func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 		"less than no crash":          {beside: threshold(-1), err: "spec.trial.crashLoopThreshold must be a whole number from 0 to 10, not -1"},
 		"too many crashes":            {beside: threshold(11), err: "not 11"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := ResolveTrial(tt.own, tt.beside)
-			if tt.err != "" {
-				assert.Must(t, err != nil && strings.Contains(err.Error(), tt.err), "error %v, want %q", err, tt.err)
-				return
-			}
+		got, err := ResolveTrial(tt.own, tt.beside)
+		if tt.err != "" {
+			assert.ErrorHas(t, err, tt.err, name)
+			continue
+		}
 
-			assert.NoError(t, err)
-			assert.NoDiff(t, cmp.Diff(tt.want, got))
-		})
+		assert.NoError(t, err, name)
+		assert.NoDiff(t, cmp.Diff(tt.want, got), name)
 	}
 }
 
@@ -100,10 +94,7 @@ func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 		"trial: {AllowPodLoss: true}":                       "trial.AllowPodLoss: no such field; did you mean trial.allowPodLoss?",
 		"trial: {a: 1, crashLoopThreshold: x}\nzzz: 1":      "trial.a: no such field; " + threshold + `"x"; zzz: no such field`,
 	} {
-		t.Run(data, func(t *testing.T) {
-			_, err := Decode(KeyKubelet, []byte(grouped+data))
-			checkRefused(t, err, ProblemTrial, words)
-		})
+		checkRefused(t, assert.Err(Decode(KeyKubelet, []byte(grouped+data))), ProblemTrial, words, data)
 	}
 }
 
