@@ -22,12 +22,10 @@ func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
 	path := filepath.Join(dir, "current")
 	for _, content := range []string{"old", "new, and longer"} {
 		assert.NoError(t, atomicfile.Write(atomicfile.OS{}, path, []byte(content), 0o600))
-		got, err := atomicfile.OS{}.ReadFile(path)
-		assert.That(t, err == nil && string(got) == content, "read %q, %v, want %q", got, err, content)
+		assert.Equal(t, string(assert.Value(atomicfile.OS{}.ReadFile(path))(t)), content)
 	}
 
-	entries, _ := os.ReadDir(dir)
-	assert.That(t, len(entries) == 1, "the directory holds %v, want the file alone", entries)
+	assert.Equal(t, names(t, dir), "current", "the directory holds")
 }
 
 func TestWriteSetsTheModeRegardlessOfTheUmask(t *testing.T) {
@@ -64,10 +62,8 @@ func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 			if step == "sync its directory" {
 				want = "new" // but perhaps not durable
 			}
-			if got, err := fsys.ReadFile("/d/file"); err != nil || string(got) != want {
-				t.Errorf("%s: the file holds %q, %v, want %q", step, got, err, want)
-			}
-
+			got := assert.Value(fsys.ReadFile("/d/file"))(t, step)
+			assert.Equal(t, string(got), want, step, "the file holds")
 			entries, _ := fsys.ReadDir("/d")
 			assert.That(t, len(entries) == 1, "%s: the directory holds %v", step, entries)
 		}
@@ -161,20 +157,18 @@ func TestReadBoundedNeverWaitsAndHasALimit(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	assert.NoError(t, errors.Join(os.WriteFile(at("file"), []byte("four"), 0o600), os.WriteFile(at("large"), []byte("five!"), 0o600),
 		os.Symlink("file", at("link")), syscall.Mkfifo(at("pipe"), 0o600)))
+	for _, name := range []string{"file", "link"} {
+		assert.Equal(t, string(assert.Value(atomicfile.ReadBounded(at(name), 4))(t)), "four", name)
+	}
+
 	for name, want := range map[string]string{
-		"file":    "",
-		"link":    "",
 		"large":   at("large") + " is larger than the limit of 4 bytes",
 		"pipe":    at("pipe") + " is not a regular file",
 		".":       at(".") + " is not a regular file",
 		"missing": "open " + at("missing") + ": no such file or directory",
 	} {
 		data, err := atomicfile.ReadBounded(at(name), 4)
-		switch {
-		case want == "" && (err != nil || string(data) != "four"):
-			t.Errorf("%s: read %q, %v", name, data, err)
-		case want != "" && (err == nil || err.Error() != want || data != nil):
-			t.Errorf("%s: read %q, %v, want the error %s", name, data, err, want)
-		}
+		assert.Error(t, err, want, name)
+		assert.That(t, data == nil, "%s: read %q", name, data)
 	}
 }

@@ -41,15 +41,11 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		"half of a surrogate":       {"\xed\xa0\x80", `\xed\xa0\x80`},
 		"the replacement character": {"\ufffd", "\ufffd"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, Text(test.text), test.want, test.text, "is shown as")
-			assert.That(t, Clean([]byte(test.text)) == (test.text == test.want), "Clean says otherwise of %q", test.text)
-		})
+		assert.Equal(t, Text(test.text), test.want, test.text, "is shown as", name)
+		assert.That(t, Clean([]byte(test.text)) == (test.text == test.want), "%s: Clean says otherwise of %q", name, test.text)
 	}
 
-	if got, want := Line(" a\n\tb\u2028c\x1b[2J\r\n"), `a b c\x1b[2J`; got != want {
-		t.Errorf("a line is %q, want %q", got, want)
-	}
+	assert.Equal(t, Line(" a\n\tb\u2028c\x1b[2J\r\n"), `a b c\x1b[2J`)
 }
 
 // printed fails for any character that must not be printed, without calling Is.

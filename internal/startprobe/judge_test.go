@@ -94,15 +94,13 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 		"no CPU":               {change: rejected("OutOfcpu", ""), waited: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
 		"evicted for the disk": {change: rejected("Evicted", "DiskPressure"), waited: time.Second, want: rollout.ProbeUnknown, words: "Evicted: DiskPressure"},
 	} {
-		t.Run(what, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-			if c.change != nil {
-				c.change(pod)
-			}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		if c.change != nil {
+			c.change(pod)
+		}
 
-			got := judge(pod, c.events, !c.users, c.waited)
-			assert.Equal(t, got.Result, c.want, "the result, with the message %q", got.Message)
-			assert.That(t, strings.Contains(got.Message, c.words), "message %q, want in it %q", got.Message, c.words)
-		})
+		got := judge(pod, c.events, !c.users, c.waited)
+		assert.Equal(t, got.Result, c.want, what, "with the message", got.Message)
+		assert.That(t, strings.Contains(got.Message, c.words), "%s: message %q, want in it %q", what, got.Message, c.words)
 	}
 }
