@@ -89,40 +89,31 @@ func TestInputThatBinariesIgnoreSilentlyIsRejectedWithoutARun(t *testing.T) {
 		"two documents":               {"mode: ipvs\n---\nmode: iptables\n", "more than one YAML document: the kube-proxy would read only the first"},
 		"a document and what is none": {"mode: ipvs\n---\n: : :\n", "more than one YAML document: the kube-proxy would read only the first"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.message)
-		})
+		checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.message, name)
 	}
 
-	_, err := os.Stat(asked)
-	assert.That(t, err != nil, "the kube-proxy was asked")
-
+	assert.Is(t, assert.Err(os.Stat(asked)), os.ErrNotExist, "the kube-proxy was asked")
 	for name, data := range map[string]string{
 		"the end of a document":          "mode: ipvs\n---\n",
 		"a comment in a second document": "---\nmode: ipvs\n---\n# more\n",
 		"what is no YAML":                "\t: :",
 		"as much as there may be":        "mode: ipvs\n" + strings.Repeat("#", 1<<20-11),
 	} {
-		t.Run(name, func(t *testing.T) {
-			checkVerdict(t, c.Validate(context.Background(), []byte(data)), Accepted, 1, "")
-		})
+		checkVerdict(t, c.Validate(context.Background(), []byte(data)), Accepted, 1, "", name)
 	}
 }
 
 func TestYAMLStartsWithAPIVersionAndKind(t *testing.T) {
 	e := assert.Value(decodeWritten([]byte("a: 1\nzones: [\"1\", 2.50]\nkind: KubeProxyConfiguration\napiVersion: v1\nnone: null\n")))(t)
-	text, err := e.YAML()
-	assert.NoError(t, err)
-	assert.NoDiff(t, cmp.Diff("apiVersion: v1\nkind: KubeProxyConfiguration\na: 1\nnone: null\nzones:\n- \"1\"\n- 2.5\n", string(text)))
-	if text, err = (Effective{"apiVersion": "v1", "kind": "K"}).YAML(); err != nil || string(text) != "apiVersion: v1\nkind: K\n" {
-		t.Errorf("without fields: %q, %v", text, err)
+	for want, e := range map[string]Effective{
+		"apiVersion: v1\nkind: KubeProxyConfiguration\na: 1\nnone: null\nzones:\n- \"1\"\n- 2.5\n": e,
+		"apiVersion: v1\nkind: K\n": {"apiVersion": "v1", "kind": "K"},
+		"a: 1\n":                    {"a": 1},
+	} {
+		assert.Equal(t, string(assert.Value(e.YAML())(t)), want)
 	}
-	if text, err = (Effective{"a": 1}).YAML(); err != nil || string(text) != "a: 1\n" {
-		t.Errorf("got %q, %v", text, err)
-	}
-	if _, err := (Effective{"a": func() {}}).YAML(); err == nil {
-		t.Error("a function is no field")
-	}
+
+	assert.ErrorHas(t, assert.Err(Effective{"a": func() {}}.YAML()), "unsupported type")
 }
 
 // A component must accept its own printed defaults, with the same meaning.
@@ -143,11 +134,7 @@ func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 			assert.Returns(t, "v1.37.2", "version")(c.Version(context.Background()))
 			assert.Returns(t, want["apiVersion"], "preferred version")(c.PreferredVersion(context.Background()))
 			defaults := defaultsOf(t, c)
-			for path, value := range want {
-				got, ok := defaults.Field(path)
-				assert.That(t, ok && fmt.Sprint(got) == value, "%s is %v, want %s", path, got, value)
-			}
-
+			mustBeFields(t, defaults, want)
 			text := assert.Value(defaults.YAML())(t)
 			v := c.Validate(context.Background(), text)
 			checkVerdict(t, v, Accepted, 1, "")
@@ -179,15 +166,12 @@ func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() {
 			defer cancel()
-			for range 500 {
-				if text, _ := os.ReadFile(pids); len(text) > 0 {
-					return
-				}
-
-				<-time.After(10 * time.Millisecond) // poll interval
+			for text := []byte(nil); len(text) == 0 && ctx.Err() == nil; <-time.After(10 * time.Millisecond) {
+				text, _ = os.ReadFile(pids)
 			}
 		}()
 		v := component(t, name, path).Validate(ctx, []byte("HANG"))
+		cancel()
 		checkVerdict(t, v, CouldNotTell, 0, "the dry run of the "+name+": context canceled")
 		mustBeGone(t, pids)
 		assert.NoError(t, os.Remove(pids))

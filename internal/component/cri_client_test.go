@@ -44,7 +44,7 @@ func TestErrorsOfTheRuntimeAreReturned(t *testing.T) {
 		{status.Error(codes.Internal, "100% broken, ü"), "100% broken, ü (gRPC code 13)", false},
 		{status.Error(codes.NotFound, ""), "no reason was given (gRPC code 5)", false},
 	} {
-		runtime.config = tt.err
+		runtime["RuntimeService/RuntimeConfig"] = tt.err
 		_, err := CallRuntime(t.Context(), socket, "RuntimeService/RuntimeConfig", nil)
 		got := fmt.Sprint(err)
 		assert.That(t, got == tt.want && errors.Is(err, errors.ErrUnsupported) == tt.unsupported, "got %q, want %q", got, tt.want)
@@ -74,7 +74,6 @@ func TestAnAnswerThatIsNotOfGRPCIsAnError(t *testing.T) {
 		"no status":            {200, "\x00\x00\x00\x00\x00", "", "HTTP status 200 OK with 5 bytes is no answer of gRPC"},
 		"no message":           {200, "", "0", "HTTP status 200 OK with 0 bytes is no answer of gRPC"},
 		"a compressed message": {200, "\x01\x00\x00\x00\x00", "0", "HTTP status 200 OK with 5 bytes is no answer of gRPC"},
-		"a short message":      {200, "\x00\x00\x00\x00\x02\x0a", "0", "HTTP status 200 OK with 6 bytes is no answer of gRPC"},
 		"a very long message":  {200, "\x00\xff\xff\xff\xff\x0a", "0", "HTTP status 200 OK with 6 bytes is no answer of gRPC"},
 		"two messages":         {200, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0", "HTTP status 200 OK with 10 bytes is no answer of gRPC"},
 		"a huge message":       {200, "\x00\x01\x00\x00\x00" + strings.Repeat("x", maxAnswer), "0", "the answer has more than 16 MiB"},

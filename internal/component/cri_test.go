@@ -4,7 +4,7 @@
 package component
 
 import (
-	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"strings"
@@ -14,71 +14,60 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// cri is a container runtime that only answers the requests of a starting
-// kubelet. Its fields are the errors that it returns; set them before the first
-// request.
-type cri struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
-	version, config error
-	hangs           bool // blocks the request for its cgroup driver
+// answers are those of a container runtime to the requests of a starting
+// kubelet, and to three that no dry run makes: stand-ins do not know them.
+var answers = map[string]proto.Message{
+	"RuntimeService/Version": &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "test", RuntimeVersion: "1", RuntimeApiVersion: "v1"},
+	"RuntimeService/RuntimeConfig": &runtimeapi.RuntimeConfigResponse{
+		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS},
+	},
+	"ImageService/ImageFsInfo":           &runtimeapi.ImageFsInfoResponse{},
+	"RuntimeService/Status":              &runtimeapi.StatusResponse{},
+	"RuntimeService/StopPodSandbox":      &runtimeapi.StopPodSandboxResponse{},
+	"RuntimeService/UpdateRuntimeConfig": &runtimeapi.UpdateRuntimeConfigResponse{},
 }
 
-func (c *cri) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "test", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, c.version
-}
+// errHangs is the error of a request that is not answered.
+var errHangs = errors.New("hangs")
 
-func (c *cri) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	if c.hangs {
-		<-ctx.Done()
-		return nil, status.FromContextError(ctx.Err()).Err() // an answer could still reach the client before its own deadline
-	}
-
-	linux := &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}
-
-	return &runtimeapi.RuntimeConfigResponse{Linux: linux}, c.config
-}
-
-func (c *cri) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	return &runtimeapi.ImageFsInfoResponse{}, nil
-}
-
-// What no dry run asks: stand-ins know none of these.
-func (c *cri) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	return &runtimeapi.StatusResponse{}, nil
-}
-
-func (c *cri) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
-	return &runtimeapi.StopPodSandboxResponse{}, nil
-}
-
-func (c *cri) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
-	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
-}
-
-// startCRI starts a container runtime at a socket.
-func startCRI(t testing.TB, socket string) *cri {
+// startCRI starts a container runtime at a socket. The caller may set, between
+// requests, the errors with which it answers.
+func startCRI(t testing.TB, socket string) (errs map[string]error) {
 	t.Helper()
+	errs = map[string]error{}
 	listener := assert.Value(net.Listen("unix", socket))(t)
-	c, server := &cri{}, grpc.NewServer()
-	runtimeapi.RegisterRuntimeServiceServer(server, c)
-	runtimeapi.RegisterImageServiceServer(server, c)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		path, _ := grpc.MethodFromServerStream(stream)
+		method := strings.TrimPrefix(path, "/runtime.v1.")
+		switch answer, known := answers[method]; {
+		case !known:
+			return status.Error(codes.Unimplemented, method)
+		case errs[method] == errHangs:
+			<-stream.Context().Done()
+			return status.FromContextError(stream.Context().Err()).Err() // an answer could still reach the client before its own deadline
+		case errs[method] != nil:
+			return errs[method]
+		default:
+			return stream.SendMsg(answer)
+		}
+	}))
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 
-	return c
+	return errs
 }
 
 // The errors in runtimeErrors are no API of the kubelet, so every supported
 // version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 	dir := shortDir(t)
-	unavailable := status.Error(codes.Unavailable, "gone")
+	const asked = "RuntimeService/RuntimeConfig" // after the version
 	for _, path := range realKubelets(t) {
 		name := filepath.Base(filepath.Dir(path))
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +83,8 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 					listener := assert.Value(net.Listen("unix", socket))(t)
 					t.Cleanup(func() { _ = listener.Close() })
 				}, "runtimeRequestTimeout: 1s\n", "validate service connection: validate CRI v1 runtime API for endpoint "},
-				{"one that goes away after the first answer", func(socket string) { startCRI(t, socket).config = unavailable }, "", "rpc error: code = Unavailable desc = gone"},
-				{"one that hangs after it", func(socket string) { startCRI(t, socket).hangs = true }, "runtimeRequestTimeout: 3s\n", "rpc error: code = DeadlineExceeded desc = "},
+				{"one that goes away after the first answer", func(socket string) { startCRI(t, socket)[asked] = status.Error(codes.Unavailable, "gone") }, "", "rpc error: code = Unavailable desc = gone"},
+				{"one that hangs after it", func(socket string) { startCRI(t, socket)[asked] = errHangs }, "runtimeRequestTimeout: 3s\n", "rpc error: code = DeadlineExceeded desc = "},
 			} {
 				socket := filepath.Join(dir, name+strings.ReplaceAll(tt.what, " ", ""))
 				tt.make(socket)

@@ -4,14 +4,12 @@
 package component
 
 import (
-	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -21,11 +19,6 @@ import (
 )
 
 func TestConfigzDifferencesAreThoseOfValuesNotOfForms(t *testing.T) {
-	decode := func(text string) Effective {
-		t.Helper()
-		e := assert.Value(decodeEffective([]byte(text)))(t)
-		return e
-	}
 	for name, tt := range map[string]struct {
 		started, running string
 		want             []string
@@ -44,64 +37,58 @@ func TestConfigzDifferencesAreThoseOfValuesNotOfForms(t *testing.T) {
 		"a hostile answer":  {`{"maxPods": 110}`, `{"maxPods": {"a": 1}, "x\n": 1}`, []string{"maxPods", `x\n`}},
 		"numbers are equal": {`{"kubeAPIQPS": 50}`, `{"kubeAPIQPS": 50.0}`, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			started, running := decode(tt.started), decode(tt.running)
-			before := decode(tt.started)
-			got := ConfigzDifferences(started, running)
-			assert.That(t, slices.Equal(got, tt.want), "it differs in %q, want %q", got, tt.want)
-			assert.NoDiff(t, cmp.Diff(before, started), "the arguments were changed")
-		})
+		started := effectiveOf(t, tt.started)
+		assert.NoDiff(t, cmp.Diff(tt.want, ConfigzDifferences(started, effectiveOf(t, tt.running))), name, "it differs in")
+		assert.NoDiff(t, cmp.Diff(effectiveOf(t, tt.started), started), name, "the arguments were changed")
 	}
 }
 
-func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
+func TestLocalFilesAndTheirDigestFollowEachChange(t *testing.T) {
 	dir := t.TempDir()
-	config, drop := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "conf.d")
-	write := func(file, text string) string {
-		t.Helper()
-		assert.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)))
-		return file
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put := func(name, text string) func() error {
+		return func() error {
+			return errors.Join(os.MkdirAll(filepath.Dir(at(name)), 0o700), os.WriteFile(at(name), []byte(text), 0o600))
+		}
 	}
-	k := &Kubelet{Config: config, ConfigDir: drop}
-	if got := k.LocalFiles(""); len(got) != 1 || got[drop] == "" { // the directory cannot be read
-		t.Errorf("without any file: %v", got)
+	k := &Kubelet{Config: at("config.yaml"), ConfigDir: at("conf.d")}
+	assert.NoError(t, put("init", "maxPods: 2")())
+	seen := map[string]string{k.LocalDigest(at("init")): "an init file"}
+	before := map[string]string{}
+	for _, step := range []struct {
+		name    string
+		do      func() error
+		changed string
+	}{
+		{"the directory cannot be read", func() error { return nil }, "conf.d"},
+		{"a file", put("config.yaml", "maxPods: 1"), "config.yaml"},
+		{"a drop-in", put("conf.d/10.conf", "a"), "conf.d conf.d/10.conf"},
+		{"a nested drop-in", put("conf.d/sub/20.conf", "a"), "conf.d/sub/20.conf"},
+		{"no drop-in", put("conf.d/ignored.yaml", "a"), ""},
+		{"the drop-in was edited", put("conf.d/10.conf", "b"), "conf.d/10.conf"},
+		{"the drop-in was renamed", func() error { return os.Rename(at("conf.d/10.conf"), at("conf.d/05.conf")) }, "conf.d/05.conf conf.d/10.conf"},
+		{"the file was edited", put("config.yaml", "maxPods: 3"), "config.yaml"},
+		{"the file became a pipe, which nobody waits for", func() error {
+			return errors.Join(os.Remove(at("config.yaml")), syscall.Mkfifo(at("config.yaml"), 0o600))
+		}, "config.yaml"},
+		{"a drop-in cannot be read", func() error { return os.Symlink("nowhere", at("conf.d/30.conf")) }, "conf.d conf.d/05.conf conf.d/sub/20.conf"},
+		{"the file is gone", func() error { return os.Remove(at("config.yaml")) }, "config.yaml"},
+	} {
+		assert.NoError(t, step.do())
+		after := k.LocalFiles("")
+		all := maps.Clone(before)
+		maps.Copy(all, after)
+		maps.DeleteFunc(all, func(path, _ string) bool { return before[path] == after[path] })
+		changed := strings.Join(slices.Sorted(maps.Keys(all)), " ")
+		assert.Equal(t, strings.ReplaceAll(changed, dir+"/", ""), step.changed, step.name)
+		digest := k.LocalDigest("")
+		assert.Equal(t, k.LocalDigest(""), digest, step.name, "again")
+		assert.That(t, (seen[digest] == "") == (step.changed != ""), "%s: the digest is that of %q", step.name, seen[digest])
+		seen[digest], before = step.name, after
 	}
 
-	write(config, "maxPods: 1")
-	first, nested := write(filepath.Join(drop, "10.conf"), "a"), write(filepath.Join(drop, "sub", "20.conf"), "a")
-	write(filepath.Join(drop, "ignored.yaml"), "a")
-	before := k.LocalFiles("")
-	assert.That(t, len(before) == 3 && before[config] != "" && before[first] != "" && before[first] == before[nested], "files are %v", before)
-	write(first, "b")
-	after := k.LocalFiles("")
-	assert.That(t, after[first] != before[first] && after[nested] == before[nested] && after[config] == before[config], "files are %v, were %v", after, before)
-	digest := k.LocalDigest("")
-	assert.NoError(t, errors.Join(os.Remove(config), syscall.Mkfifo(config, 0o600)))
-	if got := k.LocalDigest(""); got == digest { // neither does the digest of all files
-		t.Errorf("with a pipe in place of the file: the digest is still %s", got)
-	}
-	if got := k.LocalFiles(""); got[config] == "" || got[config] == before[config] { // it does not wait for a writer
-		t.Errorf("with a pipe in place of the file: %v, was %v", got, before)
-	}
-
-	init := write(filepath.Join(dir, "init"), "maxPods: 2")
-	if got := k.LocalFiles(init); len(got) != 1 || got[init] == "" {
-		t.Errorf("with an init file: %v", got)
-	}
-	if got := (&Kubelet{}).LocalFiles(""); len(got) != 0 {
-		t.Errorf("without a local configuration: %v", got)
-	}
-}
-
-func TestConfigzErrorsTellARefusalFromSilence(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Forbidden (user=system:node:a, verb=get, resource=nodes, subresource(s)=[configz])", http.StatusForbidden)
-	}))
-	_, err := Configz(context.Background(), server.Client(), server.URL)
-	var refused *StatusError
-	assert.That(t, errors.As(err, &refused) && refused.Code == http.StatusForbidden, "the error is %v", err)
-	server.Close()
-	_, err = Configz(context.Background(), http.DefaultClient, server.URL)
-	var silent *url.Error
-	assert.That(t, errors.As(err, &silent), "the error is %v", err)
+	same := (&Kubelet{ConfigDir: tree(t, map[string]string{"a.conf": "x", "sub/b.conf": "x"})}).LocalFiles("")
+	assert.Equal(t, len(slices.Compact(slices.Sorted(maps.Values(same)))), 1, "digests of equal files")
+	assert.NoDiff(t, cmp.Diff([]string{at("init")}, slices.Collect(maps.Keys(k.LocalFiles(at("init"))))), "with an init file")
+	assert.Equal(t, len((&Kubelet{}).LocalFiles("")), 0, "without a local configuration")
 }

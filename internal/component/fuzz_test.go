@@ -84,9 +84,8 @@ func FuzzDump(f *testing.F) {
 			two, _ := findDump([]string{a, a}, anchorFields)
 			assert.That(t, two == nil, "of two equal dumps %q one is taken", a)
 			for _, name := range anchorFields {
-				if _, ok := one[name]; !ok {
-					t.Errorf("the dump %q has no %s", a, name)
-				}
+				_, ok := one[name]
+				assert.That(t, ok, "the dump %q has no %s", a, name)
 			}
 		}
 
@@ -99,10 +98,8 @@ func FuzzDump(f *testing.F) {
 		shape.probeConfig(empty, emptyFields("kubelet.config.k8s.io/v1beta1", "unix:///none"))
 		e := shape.read(values)
 		assert.Must(t, e != nil, "the dump in %q gave the shape %q, but is not read with it", values, shape.fields)
-		if _, ok := e["kind"]; ok {
-			t.Errorf("the type stays in %v", e)
-		}
-
+		_, ok := e["kind"]
+		assert.That(t, !ok, "the type stays in %v", e)
 		leaves(e, nil, func(path []segment, _ any) { joinPath(path) })
 	})
 }

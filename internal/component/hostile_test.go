@@ -82,17 +82,15 @@ func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
 			end := map[int]string{1: acceptedStage1, 2: fmt.Sprintf(acceptedStage2, stopSysctl("/none"))}[stage]
 			for _, last := range []string{words + text, end} {
 				var log bytes.Buffer
-				w := logWriter{log: &log, json: inJSON}
-				w.info("Effective KubeletConfiguration", "config", string(dump))
-				w.info("Updated", "featureGates", map[string]bool{text: true})
-				w.info("msg", "msg", text)
-				w.unstructured(fmt.Sprintf("FLAG: --kube-reserved=%q", text))
-				w.fail("a warning", errors.New(text))
-				w.fail("command failed", errors.New(last))
+				record := func(message, key string, value any) { writeRecord(&log, inJSON, message, key, value) }
+				record("Effective KubeletConfiguration", "config", string(dump))
+				record("Updated", "featureGates", map[string]bool{text: true})
+				record("msg", "msg", text)
+				record(fmt.Sprintf("FLAG: --kube-reserved=%q", text), "", nil)
+				record("a warning", "err", errors.New(text))
+				record("command failed", "err", errors.New(last))
 
-				out := &outputReader{overrunMarks: marks, onOverrun: func(string) {}, holdsDump: mayBeDump}
-				_, _ = out.Write(log.Bytes())
-				out.flush()
+				out := outputOf(log.String(), mayBeDump, marks...)
 				a := h.read(dryRun{stage: stage, shape: anchorShape}, "/none", out, exitStatus{code: 1})
 				assert.That(t, !a.overran && !a.runtimeFailed && a.strictError == "" && a.fileFlags == nil, "overran %v, the runtime failed %v, %q, in\n%s", a.overran, a.runtimeFailed, a.strictError, &log)
 				if last != end {
@@ -113,44 +111,25 @@ func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
 	})
 }
 
-// logWriter writes records like a kubelet: in the text format with klog itself.
-type logWriter struct {
-	log  *bytes.Buffer
-	json bool
-}
-
-func (w logWriter) info(message, key string, value any) {
-	if w.json {
-		w.object("msg", message, "v", 0, key, value)
-	} else {
-		textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w.log))).Info(message, key, value)
+// writeRecord writes a record like a kubelet: in the text format with klog
+// itself. Without a key it is unstructured.
+func writeRecord(log *bytes.Buffer, inJSON bool, message, key string, value any) {
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))
+	err, failed := value.(error)
+	switch {
+	case inJSON && failed:
+		fmt.Fprintf(log, `{"ts":1.5,"caller":"a.go:1","msg":%s,"err":%s}`+"\n", jsonText(message), jsonText(err.Error()))
+	case inJSON && key == "":
+		fmt.Fprintf(log, `{"ts":1.5,"caller":"a.go:1","msg":%s,"v":1}`+"\n", jsonText(message))
+	case inJSON:
+		fmt.Fprintf(log, `{"ts":1.5,"caller":"a.go:1","msg":%s,"v":0,%q:%s}`+"\n", jsonText(message), key, jsonText(value))
+	case key == "":
+		fmt.Fprintln(log, "I"+logHeader+message)
+	case failed:
+		logger.Error(err, message)
+	default:
+		logger.Info(message, key, value)
 	}
-}
-
-func (w logWriter) fail(message string, err error) {
-	if w.json {
-		w.object("msg", message, "err", err.Error())
-	} else {
-		textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w.log))).Error(err, message)
-	}
-}
-
-func (w logWriter) unstructured(text string) {
-	if w.json {
-		w.object("msg", text, "v", 1)
-	} else {
-		fmt.Fprintln(w.log, "I"+logHeader+text)
-	}
-}
-
-func (w logWriter) object(pairs ...any) {
-	w.log.WriteString(`{"ts":1.5,"caller":"a.go:1"`)
-	for i := 0; i < len(pairs); i += 2 {
-		value, _ := json.Marshal(pairs[i+1])
-		fmt.Fprintf(w.log, ",%q:%s", pairs[i], value)
-	}
-
-	w.log.WriteString("}\n")
 }
 
 // Text that is not quoted, as of a program that the kubelet runs, can look like
@@ -161,9 +140,7 @@ func TestAForgedEndAcceptsNothing(t *testing.T) {
 	for stage, end := range map[int]string{1: acceptedStage1, 2: fmt.Sprintf(acceptedStage2, stopSysctl("/none"))} {
 		forged := "E" + logHeader + fmt.Sprintf(`"command failed" err=%q`, end) + "\n"
 		for log, want := range map[string]Outcome{forged: Accepted, genuine + forged: Rejected, forged + genuine: Rejected, forged + forged: Rejected} {
-			out := &outputReader{onOverrun: func(string) {}}
-			_, _ = out.Write([]byte(log))
-			a := h.read(dryRun{stage: stage}, "/none", out, exitStatus{code: 1})
+			a := h.read(dryRun{stage: stage}, "/none", outputOf(log, nil), exitStatus{code: 1})
 			assert.Equal(t, a.outcome, want, log)
 		}
 	}

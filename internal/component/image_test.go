@@ -23,25 +23,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-const proxyImage = "registry.k8s.io/kube-proxy:v1.37.2"
-
-// startNode returns a node whose containerd has only its own images, and makes
-// ctr use it.
-func startNode(t *testing.T) *localcluster.Node {
-	t.Helper()
-	n := sharedNode(t)
-	t.Setenv("CONTAINERD_ADDRESS", strings.TrimPrefix(n.RuntimeEndpoint(), "unix://"))
-	t.Setenv("CONTAINERD_SNAPSHOTTER", "overlayfs")
-	t.Setenv("CONTAINERD_NAMESPACE", "")
-
-	return n
-}
-
-// importProxy imports an image whose kube-proxy is a program of this host.
-func importProxy(t *testing.T, n *localcluster.Node, reference, program string) {
-	t.Helper()
-	assert.NoError(t, n.ImportImage(t.Context(), reference, "/usr/local/bin/kube-proxy", program))
-}
+const (
+	proxyImage   = "registry.k8s.io/kube-proxy:v1.37.2"
+	proxyInImage = "/usr/local/bin/kube-proxy"
+)
 
 // imageComponent returns the kube-proxy of an image and checks at the end of
 // the test that its runs left nothing.
@@ -50,11 +35,9 @@ func imageComponent(t *testing.T, reference string) Component {
 	return assert.Value(NewImage("kube-proxy", reference, scratchDir(t), slogDiscard()))(t)
 }
 
-func ctr(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("ctr", append([]string{"--namespace=k8s.io"}, args...)...).CombinedOutput()
-	assert.Must(t, err == nil, "ctr %s: %v: %s", strings.Join(args, " "), err, out)
-	return strings.TrimSpace(string(out))
+func ctr(args ...string) (string, error) {
+	out, err := exec.Command("ctr", append([]string{"--namespace=k8s.io"}, args...)...).Output()
+	return strings.TrimSpace(string(out)), err
 }
 
 // mustHaveNoContainers checks that dry runs left nothing in containerd or on
@@ -63,10 +46,10 @@ func mustHaveNoContainers(t *testing.T) {
 	t.Helper()
 	var left []string
 	for _, list := range []string{"containers ls -q", "tasks ls -q", "leases ls -q"} {
-		left = append(left, strings.Fields(ctr(t, strings.Fields(list)...))...)
+		left = append(left, strings.Fields(assert.Value(ctr(strings.Fields(list)...))(t, list))...)
 	}
 
-	for line := range strings.Lines(ctr(t, "snapshots", "ls")) {
+	for line := range strings.Lines(assert.Value(ctr("snapshots", "ls"))(t)) {
 		if f := strings.Fields(line); strings.HasPrefix(line, containerPrefix) || f[len(f)-1] == "Active" {
 			left = append(left, "snapshot "+f[0])
 		}
@@ -109,10 +92,8 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 		socket := filepath.Join(t.TempDir(), "none.sock")
 		t.Setenv("CONTAINERD_ADDRESS", socket)
 		v := imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig(""))
-		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Message, cannot+fmt.Sprintf("failed to dial %q: ", socket)) ||
-			!strings.HasSuffix(v.Message, " (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)") {
-			t.Errorf("got %s: %s", v.Outcome, v.Message)
-		}
+		assert.That(t, v.Outcome == CouldNotTell && strings.HasPrefix(v.Message, cannot+fmt.Sprintf("failed to dial %q: ", socket)) &&
+			strings.HasSuffix(v.Message, " (run as root; set CONTAINERD_ADDRESS if the socket is elsewhere)"), "got %s: %s", v.Outcome, v.Message)
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -140,8 +121,11 @@ func realKubeletOfAnImage(t *testing.T, n *localcluster.Node) {
 // All tests with a containerd share one node, because its start and the import
 // of images take long.
 func TestComponentsRunFromImages(t *testing.T) {
-	n := startNode(t)
-	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+	n, tools := sharedNode(t), filepath.Dir(realKubelet(t))
+	t.Setenv("CONTAINERD_ADDRESS", strings.TrimPrefix(n.RuntimeEndpoint(), "unix://"))
+	t.Setenv("CONTAINERD_SNAPSHOTTER", "overlayfs")
+	t.Setenv("CONTAINERD_NAMESPACE", "")
+	assert.NoError(t, n.ImportImage(t.Context(), "evenkeel.dev/hangs:1", proxyInImage, filepath.Join(tools, "localcluster-sleep")))
 	t.Run("the real kubelet of an image validates a configuration", func(t *testing.T) { realKubeletOfAnImage(t, n) })
 	t.Run("the real kube-proxy of an image validates a configuration", func(t *testing.T) { realKubeProxyOfAnImage(t, n) })
 	t.Run("a dry run in an image ends with its context", dryRunInAnImageEnds)
@@ -156,8 +140,7 @@ func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, none)
 		assert.Error(t, assert.Err(c.Version(t.Context())), none, "version")
 	})
-	tools := filepath.Dir(realKubelet(t))
-	importProxy(t, n, proxyImage, filepath.Join(tools, "kube-proxy"))
+	assert.NoError(t, n.ImportImage(t.Context(), proxyImage, proxyInImage, filepath.Join(filepath.Dir(realKubelet(t)), "kube-proxy")))
 	c := imageComponent(t, proxyImage)
 	v := c.Validate(t.Context(), proxyConfig("mode: nftables\nclientConnection: {kubeconfig: /not/there}\n"))
 	checkVerdict(t, v, Accepted, 1, "")
@@ -167,7 +150,7 @@ func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 	assert.Returns(t, "v1.37.2", "version")(c.Version(t.Context()))
 	assert.Returns(t, "kubeproxy.config.k8s.io/v1alpha1", "preferred version")(c.PreferredVersion(t.Context()))
 	id, err := c.(*binary).runner.identify(t.Context())
-	listed := ctr(t, "images", "ls")
+	listed := assert.Value(ctr("images", "ls"))(t)
 	assert.That(t, err == nil && strings.HasPrefix(id.Path, "sha256:") && strings.Contains(listed, id.Path),
 		"got %v, %v of %s", id, err, listed)
 	t.Run("in another namespace", func(t *testing.T) {
@@ -178,7 +161,8 @@ func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 	t.Run("no kube-proxy in it", func(t *testing.T) {
 		v := imageComponent(t, localcluster.SleepImage).Validate(t.Context(), proxyConfig(""))
 		const want = "the dry run does not work with this kube-proxy: the dry run of the kube-proxy: containerd did not run the image " + localcluster.SleepImage + ": "
-		assert.That(t, v.Outcome == CouldNotTell && strings.HasPrefix(v.Message, want) && strings.Contains(v.Message, "/usr/local/bin/kube-proxy"), "got %s: %s", v.Outcome, v.Message)
+		assert.That(t, v.Outcome == CouldNotTell && strings.HasPrefix(v.Message, want) && strings.Contains(v.Message, proxyInImage),
+			"got %s: %s", v.Outcome, v.Message)
 	})
 	mustHaveNoContainers(t)
 }
@@ -192,12 +176,12 @@ func dryRunInAnImageEnds(t *testing.T) {
 		var spec string
 		go func() {
 			defer cancel()
-			for ctx.Err() == nil {
-				if strings.Contains(ctrOutput("tasks", "ls"), "RUNNING") {
-					spec = ctrOutput("containers", "info", strings.TrimSpace(ctrOutput("containers", "ls", "-q")))
-					return
-				}
+			for tasks := ""; ctx.Err() == nil && !strings.Contains(tasks, "RUNNING"); {
+				tasks, _ = ctr("tasks", "ls")
 			}
+
+			container, _ := ctr("containers", "ls", "-q")
+			spec, _ = ctr("containers", "info", container)
 		}()
 		checkVerdict(t, c.Validate(ctx, proxyConfig("")), CouldNotTell, 0,
 			"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: context canceled")
@@ -226,8 +210,9 @@ func dryRunInAnImageEnds(t *testing.T) {
 	t.Run("killed by somebody", func(t *testing.T) {
 		go func() {
 			for t.Context().Err() == nil {
-				for container := range strings.FieldsSeq(ctrOutput("tasks", "ls", "-q")) {
-					_ = ctrOutput("tasks", "kill", "--signal=SIGKILL", container)
+				tasks, _ := ctr("tasks", "ls", "-q")
+				for container := range strings.FieldsSeq(tasks) {
+					_, _ = ctr("tasks", "kill", "--signal=SIGKILL", container)
 				}
 			}
 		}()
@@ -309,10 +294,9 @@ esac`)
 	assert.NoError(t, err)
 	checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
 		"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: it died: signal: killed")
-	if said := log.String(); !strings.Contains(said, `msg="could not remove the container of a dry run" container=`+containerPrefix) ||
-		!strings.Contains(said, `err="no luck"`) {
-		t.Errorf("the log has %s", said)
-	}
+	said := log.String()
+	assert.That(t, strings.Contains(said, `msg="could not remove the container of a dry run" container=`+containerPrefix) &&
+		strings.Contains(said, `err="no luck"`), "the log has %s", said)
 }
 
 func TestErrorsOfContainerdAreReported(t *testing.T) {
@@ -342,22 +326,16 @@ func TestAProcessThatCannotBeStoppedIsKilled(t *testing.T) {
 	assert.That(t, end.err != nil && end.err.Error() == "it did not exit within 10ms and was killed" && asked == 1, "got %+v, asked %d times", end, asked)
 }
 
-func ctrOutput(args ...string) string {
-	out, _ := exec.Command("ctr", append([]string{"--namespace=k8s.io"}, args...)...).Output()
-	return string(out)
-}
-
 func containersOfKilledProcesses(t *testing.T) {
 	old := containerPrefix + strconv.FormatInt(time.Now().Add(-2*time.Hour).Unix(), 10) + "-0"
 	young := containerPrefix + strconv.FormatInt(time.Now().Unix(), 10) + "-0"
 	for _, container := range []string{old, young, "somebodys"} {
-		ctr(t, "containers", "create", proxyImage, container)
+		assert.NoError(t, assert.Err(ctr("containers", "create", proxyImage, container)))
 	}
 
 	checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), Accepted, 1, "")
-	left := strings.Fields(ctr(t, "containers", "ls", "-q"))
-	assert.That(t, len(left) == 2 && left[0] == young && left[1] == "somebodys", "containers are %q", left)
-	snapshots := ctr(t, "snapshots", "ls")
+	assert.Returns(t, young+"\nsomebodys", "containers")(ctr("containers", "ls", "-q"))
+	snapshots := assert.Value(ctr("snapshots", "ls"))(t)
 	assert.That(t, !strings.Contains(snapshots, old) && strings.Contains(snapshots, young), "snapshots are %s", snapshots)
 }
 

@@ -6,7 +6,6 @@ package component
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,8 +37,6 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 	}{
 		{"accepted", dump + `accept`, Accepted, 1, "", onNode},
 		{"accepted, but not printed", `quiet; accept`, Accepted, 1, "", "[not checked: " + notJudged + " " + notPrinted[1:]},
-		{"unknown field", dump + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
-			Rejected, 1, "unknown field x", "[]"},
 		{"an empty one is refused too", `case "$config" in *no-runtime*) accept;; CANDIDATE) end "no good";; esac; end "no luck"`, CouldNotTell, 1,
 			"no good (but an empty configuration does not pass the dry run either: no luck)", "[]"},
 		{"killed by somebody", `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
@@ -50,11 +47,9 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 			refusedOnCgroupV1 + " (this host uses cgroup v1; the node may not)", "[]"},
 		{"killed the second time", cgroupV1 + `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			v := component(t, "kubelet", fake(t, tt.body).Path).Validate(context.Background(), []byte("CANDIDATE"))
-			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
-			assert.Equal(t, fmt.Sprint(v.Warnings), tt.warnings, "warnings are")
-		})
+		v := component(t, "kubelet", fake(t, tt.body).Path).Validate(context.Background(), []byte("CANDIDATE"))
+		checkVerdict(t, v, tt.outcome, tt.stage, tt.message, tt.name)
+		assert.Equal(t, fmt.Sprint(v.Warnings), tt.warnings, "warnings are", tt.name)
 	}
 }
 
@@ -117,22 +112,11 @@ func TestTheEffectiveConfigurationContainsNothingOfTheDryRun(t *testing.T) {
 	v := realComponent(t, "kubelet").Validate(context.Background(), bareConfig("staticPodPath: manifests\nvolumePluginDir: .\ntlsCertFile: /pki/kubelet.crt\ntlsPrivateKeyFile: /pki/kubelet.key\n"+
 		"authentication: {x509: {clientCAFile: pki/ca.crt}}\nlogging: {verbosity: 3}\nclusterDNS: [10.0.0.10]\n"))
 	checkVerdict(t, v, Accepted, 1, "")
-	for path, want := range map[string]string{
+	mustBeFields(t, v.Effective, map[string]string{
 		"staticPodPath": "manifests", "volumePluginDir": ".", "authentication.x509.clientCAFile": "pki/ca.crt",
 		"tlsCertFile": "/pki/kubelet.crt", "tlsPrivateKeyFile": "/pki/kubelet.key", "logging.verbosity": "3", "clusterDNS": "[10.0.0.10]",
-	} {
-		got, _ := v.Effective.Field(path)
-		assert.That(t, fmt.Sprint(got) == want, "%s is %v, want %s", path, got, want)
-	}
-
-	var unknown []string
+	})
 	for name := range v.Effective {
-		if name[0] < 'a' {
-			unknown = append(unknown, name)
-		}
-	}
-
-	if slices.Sort(unknown); len(unknown) > 0 {
-		t.Errorf("these are no names of the API: %q", unknown)
+		assert.That(t, name[0] >= 'a', "%q is no name of the API", name)
 	}
 }

@@ -24,7 +24,6 @@ func TestAnEmptyDropinFindsTheLimitsOfAKubelet(t *testing.T) {
 		name, body string
 		want       string // outcome, stage, message and the reasons of the limits
 	}{
-		{"nothing", printing + "accept", "accepted at stage 2: []"},
 		{"unknown fields pass", printing + "accept",
 			"could not tell at stage 0: cannot find out how this kubelet reports its configuration: it ignores unknown fields, so a typo would have no effect and not be reported[]"},
 		{"it continues after stage 2", printing + `[ $stage = 2 ] && log '"Started kubelet"' && exec sleep 60; accept`,

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,8 +27,7 @@ import (
 
 func effectiveOf(t *testing.T, text string) Effective {
 	t.Helper()
-	e := assert.Value(decodeEffective([]byte(text)))(t)
-	return e
+	return assert.Value(decodeEffective([]byte(text)))(t)
 }
 
 func TestAFieldIsFoundByItsJSONPath(t *testing.T) {
@@ -51,12 +51,9 @@ func TestAFieldIsFoundByItsJSONPath(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("%v %v", v, ok), want, path)
 	}
 
-	if n, ok := e.Int("resolvConf"); ok {
-		t.Errorf("a string is no number, got %d", n)
-	}
-	if v, ok := Effective(nil).Field("maxPods"); ok {
-		t.Errorf("nothing has no fields, got %v", v)
-	}
+	_, isNumber := e.Int("resolvConf")
+	_, isField := Effective(nil).Field("maxPods")
+	assert.That(t, !isNumber && !isField, "a string is a number: %t, nothing has a field: %t", isNumber, isField)
 }
 
 func TestTheHealthEndpointComesFromTheEffectiveConfiguration(t *testing.T) {
@@ -96,7 +93,7 @@ func TestOnlyTheResponseOkIsHealthy(t *testing.T) {
 	assert.ErrorHas(t, health.Healthz(context.Background()), "connection refused")
 }
 
-func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
+func TestConfigzReturnsTheRunningConfigurationOrWhoseErrorItIs(t *testing.T) {
 	answer := `{"kubeletconfig":{"maxPods":42,"resolvConf":"/r"}}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/configz" {
@@ -106,22 +103,25 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 
 		http.NotFound(w, r)
 	}))
-	defer server.Close()
-	e := assert.Value(Configz(context.Background(), server.Client(), server.URL+"/"))(t)
-	n, _ := e.Int("maxPods")
-	assert.That(t, n == 42 && e.String("resolvConf") == "/r", "got %v", e)
+	configz := func(url string) (Effective, error) { return Configz(context.Background(), server.Client(), url) }
+	assert.Equal(t, fmt.Sprint(assert.Value(configz(server.URL+"/"))(t)), "map[maxPods:42 resolvConf:/r]")
 	for _, tt := range []struct{ answer, want string }{
 		{"hello", "configz: invalid character 'h' looking for beginning of value"},
 		{"{}", `configz: no kubeletconfig in "{}"`},
 		{`{"kubeletconfig":[]}`, "configz: must be a mapping of fields, not a list"},
 	} {
 		answer = tt.answer
-		assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL)), tt.want, tt.answer)
+		assert.Error(t, assert.Err(configz(server.URL)), tt.want, tt.answer)
 	}
 
-	assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL+"/x")), "configz: 404 Not Found: 404 page not found")
-	_, err := Configz(context.Background(), server.Client(), "::")
-	assert.That(t, err != nil, "a URL that is none was asked")
+	err := assert.Err(configz(server.URL + "/x"))
+	assert.Error(t, err, "configz: 404 Not Found: 404 page not found")
+	refused, ok := errors.AsType[*StatusError](err)
+	assert.That(t, ok && refused.Code == http.StatusNotFound, "the error is %#v", err)
+	assert.ErrorHas(t, assert.Err(configz("::")), "missing protocol scheme")
+	server.Close()
+	_, silent := errors.AsType[*url.Error](assert.Err(configz(server.URL)))
+	assert.That(t, silent, "the error of a kubelet that does not answer is no *url.Error")
 }
 
 func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
@@ -165,7 +165,7 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 		assert.Equal(t, fmt.Sprint(RuntimeReachable(t.Context(), endpoint)), want, endpoint)
 	}
 
-	runtime.version = status.Error(codes.Unavailable, "not yet")
+	runtime["RuntimeService/Version"] = status.Error(codes.Unavailable, "not yet")
 	assert.Error(t, RuntimeReachable(t.Context(), dir+"/s"), "the container runtime does not answer: not yet (gRPC code 14)", "a runtime that is starting")
 	assert.Equal(t, RuntimeEndpoint(Effective{"ContainerRuntimeEndpoint": "unix:///x"}), "unix:///x", "endpoint =")
 }
@@ -204,7 +204,6 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	other := filepath.Join(dir, "other")
 	write(t, other, "", 0o600)
 	moved, err := MoveAside([]string{file, other + "/x"}, now)
-	if want := "could not move the state file " + other + "/x aside: not a directory"; err == nil || err.Error() != want || len(moved) != 1 {
-		t.Errorf("moved %q, error %v", moved, err)
-	}
+	assert.Error(t, err, "could not move the state file "+other+"/x aside: not a directory")
+	assert.Equal(t, len(moved), 1, "moved")
 }

@@ -43,19 +43,16 @@ func node(t *testing.T, local string, dropins ...string) *Kubelet {
 
 func setupOf(t *testing.T, k *Kubelet, c Candidate) configuration {
 	t.Helper()
-	s := assert.Value(k.candidate(c, ""))(t)
-	return s
+	return assert.Value(k.candidate(c, ""))(t)
 }
 
 func TestLimitsApplyToFilesThatOnlyAKubeletAccepts(t *testing.T) {
 	for _, deep := range []string{"a: " + strings.Repeat("[", 60) + strings.Repeat("]", 60), `"a": ` + strings.Repeat("{x: ", 60) + "1" + strings.Repeat("}", 60)} {
-		_, err := newLayer([]byte("b: 1\nb: 2\n"+deep+"\n"), OriginLocal)
-		assert.That(t, err != nil && err.Error() == "nested more than 50 levels deep", "%.10s: %v", deep, err)
+		assert.Error(t, assert.Err(newLayer([]byte("b: 1\nb: 2\n"+deep+"\n"), OriginLocal)), "nested more than 50 levels deep", deep[:10])
 	}
 
-	if l, err := newLayer([]byte("b: 1\nb: 2\n"), OriginLocal); err != nil || l.fields["b"] == nil {
-		t.Errorf("a key twice: %v, %v", l.fields, err)
-	}
+	l := assert.Value(newLayer([]byte("b: 1\nb: 2\n"), OriginLocal))(t)
+	assert.That(t, l.fields["b"] != nil, "a key twice: %v", l.fields)
 }
 
 func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
@@ -76,12 +73,9 @@ func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
 		{"a file in another case", "X: 1", "", "", "x", nil, ""},
 		{"a mapping gives way to a value", "m: {x: 1}", "m: 2", "", "m.x", json.Number("2"), own},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			layers := assert.Value(setupOf(t, node(t, tt.local, tt.own), Candidate{Data: []byte(tt.ours), Dropin: true}).layers())(t)
-			if value, origin := lookupLayers(layers, splitPath(tt.path)); value != tt.want || origin != tt.origin {
-				t.Errorf("got %v from %q, want %v from %q", value, origin, tt.want, tt.origin)
-			}
-		})
+		layers := assert.Value(setupOf(t, node(t, tt.local, tt.own), Candidate{Data: []byte(tt.ours), Dropin: true}).layers())(t, tt.name)
+		value, origin := lookupLayers(layers, splitPath(tt.path))
+		assert.That(t, value == tt.want && origin == tt.origin, "%s: got %v from %q, want %v from %q", tt.name, value, origin, tt.want, tt.origin)
 	}
 }
 
@@ -104,7 +98,6 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 			[]string{b, "staticPodURLHeader[c.d]"}},
 		{"one that is not there locally", node(t, "x: 1"), whole(same), "a", []string{a}},
 		{"one that is there locally only", node(t, same), whole("x: 1"), "a", []string{a}},
-		{"a drop-in that does not mention them", node(t, same), dropin("x: 1"), "a", nil},
 		{"a drop-in that does not mention what cannot be known", node(t, same, "STATICpodURLHeader: {}"), dropin("x: 1"), "a", nil},
 		{"a drop-in with another value", node(t, same), dropin(other), "a", []string{a}},
 		{"a drop-in that adds one", node(t, same), dropin("staticPodURLHeader: {b: [s]}"), "a b", []string{b}},
@@ -122,20 +115,18 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 		{"no dump, and not to be known", &Kubelet{Config: "/nowhere"}, whole("x: 1"), "-", []string{"staticPodURLHeader"}},
 		{"a flag replaces them", &Kubelet{flags: []flag{{name: "manifest-url-header", value: "a:b"}}}, whole(same), "a", nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var printed Effective
-			if tt.shown != "-" {
-				masked := map[string]any{}
-				for name := range strings.FieldsSeq(tt.shown) {
-					masked[name] = []any{"<masked>"}
-				}
-
-				printed = Effective{"staticPodURLHeader": masked}
+		var printed Effective
+		if tt.shown != "-" {
+			masked := map[string]any{}
+			for name := range strings.FieldsSeq(tt.shown) {
+				masked[name] = []any{"<masked>"}
 			}
 
-			c := &check{h: &DryRunner{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
-			assert.NoDiff(t, cmp.Diff(tt.want, c.maskedDifferences(printed, printed)))
-		})
+			printed = Effective{"staticPodURLHeader": masked}
+		}
+
+		c := &check{h: &DryRunner{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
+		assert.NoDiff(t, cmp.Diff(tt.want, c.maskedDifferences(printed, printed)), tt.name)
 	}
 }
 
@@ -145,49 +136,29 @@ func TestTheVerbosityOfTheDryRunIsNotReported(t *testing.T) {
 		return k
 	}
 	for _, tt := range []struct {
-		name      string
-		k         *Kubelet
-		nodeFlags bool
-		want      string
+		name string
+		k    *Kubelet
+		want string
 	}{
-		{"the flag's", k(node(t, "logging: {verbosity: 2}"), "3"), true, "3"},
-		{"the flag's, which is no number", k(node(t, "logging: {verbosity: 2}"), "x"), true, "<nil>"},
-		{"the file's", node(t, "logging: {verbosity: 2}"), true, "2"},
-		{"the drop-in's", node(t, "logging: {verbosity: 2}", "Logging: {Verbosity: 4}"), true, "4"},
-		{"the default", node(t, "x: 1"), true, "0"},
-		{"something else", node(t, "logging: {verbosity: high}"), true, "<nil>"},
-		{"that of a file which cannot be read", &Kubelet{Config: "/nowhere"}, true, "<nil>"},
+		{"the flag's", k(node(t, "logging: {verbosity: 2}"), "3"), "3"},
+		{"the flag's, which is no number", k(node(t, "logging: {verbosity: 2}"), "x"), "<nil>"},
+		{"the file's", node(t, "logging: {verbosity: 2}"), "2"},
+		{"the drop-in's", node(t, "logging: {verbosity: 2}", "Logging: {Verbosity: 4}"), "4"},
+		{"the default", node(t, "x: 1"), "0"},
+		{"something else", node(t, "logging: {verbosity: high}"), "<nil>"},
+		{"that of a file which cannot be read", &Kubelet{Config: "/nowhere"}, "<nil>"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			printed := effectiveOf(t, `{"Logging":{"verbosity":5},"MaxPods":110}`)
-			n, _ := tt.k.setVerbosity(printed, tt.k.local(""), tt.nodeFlags).Field("logging.verbosity")
-			assert.Equal(t, fmt.Sprint(n), tt.want)
-			if n, _ := printed.Int("logging.verbosity"); n != 5 {
-				t.Errorf("what was printed changed to %d", n)
-			}
-		})
+		const text = `{"Logging":{"verbosity":5},"MaxPods":110}`
+		printed := effectiveOf(t, text)
+		n, _ := tt.k.setVerbosity(printed, tt.k.local(""), true).Field("logging.verbosity")
+		assert.Equal(t, fmt.Sprint(n), tt.want, tt.name)
+		assert.NoDiff(t, cmp.Diff(effectiveOf(t, text), printed), tt.name, "what was printed changed")
 	}
 }
 
 // printing is a fake kubelet that prints maxPods 1 for the local configuration,
 // which contains LOCAL, and 2 otherwise.
 const printing = `case "$config" in *LOCAL*) dump '{"MaxPods": 1}';; *) dump '{"MaxPods": 2}';; esac; `
-
-func fakeWithLocal(t *testing.T, body, local string) *Kubelet {
-	t.Helper()
-	k := fake(t, body)
-	k.Config = filepath.Join(tree(t, map[string]string{"local": local}), "local")
-	return k
-}
-
-func TestACheckAlsoPrintsTheLocalConfiguration(t *testing.T) {
-	h := dryRunner(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
-	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
-	checkVerdict(t, v, Accepted, 2, "")
-	assert.Equal(t, fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings), "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []")
-	v = h.CheckLocal(context.Background(), "")
-	assert.Equal(t, fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings), "map[maxPods:1] map[maxPods:1] map[maxPods:local] []")
-}
 
 func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 	for body, want := range map[string]string{
@@ -212,20 +183,9 @@ func TestUnknownOriginsAreAWarning(t *testing.T) {
 	assert.That(t, len(v.Warnings) == 1 && v.Origins == nil, "origins %v, warnings %q", v.Origins, v.Warnings)
 }
 
-func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
-	const body = `case "$*" in *--max-pods=5*) dump '{"MaxPods": 5, "PodsPerCore": 3, "EvictionHard": {"a.b": "1", "c": "2"}}';; *) dump '{"MaxPods": 2, "PodsPerCore": 3, "EvictionHard": {"c": "2"}}';; esac; accept`
-	k := fakeWithLocal(t, body, "podsPerCore: 3\nmaxPods: 2\n")
-	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
-	v := dryRunner(t, k).CheckLocal(context.Background(), "")
-	want := map[string]Origin{"maxPods": "flag", "podsPerCore": "local", "evictionHard[a.b]": "flag"}
-	diff := cmp.Diff(want, v.Origins)
-	assert.That(t, diff == "" && len(v.Warnings) == 0, "-want +got\n%s\nwarnings %q", diff, v.Warnings)
-}
-
 func TestARejectedLocalConfigurationCancelsTheRunWithoutFlags(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
-	k := fakeWithLocal(t, printing+`case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL")
-	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
+	k := fakeWithLocal(t, printing+`case "$* $config" in *--max-pods=5*) until [ -s `+pids+` ]; do sleep 0.01; done; end "no good";; *LOCAL*) sleep 600 & echo $$ $! >`+pids+`; wait;; esac; accept`, "LOCAL", "--max-pods=5")
 	checkVerdict(t, dryRunner(t, k).CheckLocal(context.Background(), ""), Rejected, 1, "no good")
 	mustBeGone(t, pids)
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func transcriptOf(text string) *outputReader {
-	t := &outputReader{overrunMarks: []string{"Started kubelet"}, onOverrun: func(string) {}, holdsDump: func(value string) bool { return strings.Contains(value, "MaxPods") }}
-	_, _ = t.Write([]byte(text))
-	t.flush()
+// outputOf returns what is read of a component's whole output.
+func outputOf(text string, holdsDump func(value string) bool, marks ...string) *outputReader {
+	out := &outputReader{overrunMarks: marks, onOverrun: func(string) {}, holdsDump: holdsDump}
+	_, _ = out.Write([]byte(text))
+	out.flush()
 
-	return t
+	return out
 }
 
 func TestOutputIsParsedInBothKlogFormats(t *testing.T) {
@@ -47,13 +48,11 @@ func TestOutputIsParsedInBothKlogFormats(t *testing.T) {
 		{name: "an overrun", text: "I" + header + `"Started kubelet"` + "\nbye\n", strayed: "Started kubelet", word: "bye"},
 		{name: "a step too far in JSON", text: `{"msg":"Started kubelet"}` + "\n", strayed: "Started kubelet", word: "Started kubelet"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := transcriptOf(tt.text)
-			if got.failureText() != tt.word || got.strictError != tt.lenient || strings.Join(got.dumps, "|") != tt.dump || got.overrun != tt.strayed {
-				t.Errorf("got  word %q lenient %q dump %q strayed %q\nwant word %q lenient %q dump %q strayed %q",
-					got.failureText(), got.strictError, got.dumps, got.overrun, tt.word, tt.lenient, tt.dump, tt.strayed)
-			}
-		})
+		got := outputOf(tt.text, func(value string) bool { return strings.Contains(value, "MaxPods") }, "Started kubelet")
+		assert.Equal(t, got.failureText(), tt.word, tt.name, "word")
+		assert.Equal(t, got.strictError, tt.lenient, tt.name, "lenient")
+		assert.Equal(t, strings.Join(got.dumps, "|"), tt.dump, tt.name, "dump")
+		assert.Equal(t, got.overrun, tt.strayed, tt.name, "strayed")
 	}
 }
 

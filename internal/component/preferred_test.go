@@ -21,20 +21,21 @@ case " ` + versions + ` " in *" $version "*) ;; *) end "failed to load kubelet c
 }
 
 func TestThePreferredVersionIsTheFirstThatTheKubeletAccepts(t *testing.T) {
+	const cannot = "cannot determine the preferred version of the kubelet's configuration: the dry run does not work with this kubelet: "
 	for _, tt := range []struct{ body, want string }{
-		{knows("v1beta1"), "v1beta1"},
-		{knows("v1beta1 v1"), "v1"},
-		{knows("v1alpha1"), "v1alpha1"},
-		{`case "$config" in *v1beta1*) ;; *) end "no luck";; esac`, "the dry run does not work with this kubelet: no luck"},
-		{knows("v7"), `the dry run does not work with this kubelet: failed to decode: no kind "KubeletConfiguration" is registered for version ` +
+		{knows("v1beta1"), "kubelet.config.k8s.io/v1beta1"},
+		{knows("v1beta1 v1"), "kubelet.config.k8s.io/v1"},
+		{knows("v1alpha1"), "kubelet.config.k8s.io/v1alpha1"},
+		{`case "$config" in *v1beta1*) ;; *) end "no luck";; esac`, cannot + "no luck"},
+		{knows("v7"), cannot + `failed to decode: no kind "KubeletConfiguration" is registered for version ` +
 			`"kubelet.config.k8s.io/v1alpha1" in scheme "x.go:1"`},
 	} {
 		got, err := component(t, "kubelet", fake(t, tt.body+"\naccept").Path).PreferredVersion(t.Context())
-		if strings.HasPrefix(tt.want, "v") {
-			assert.That(t, err == nil && got == "kubelet.config.k8s.io/"+tt.want, "got %s, %v, want %s", got, err, tt.want)
-		} else if err == nil || err.Error() != "cannot determine the preferred version of the kubelet's configuration: "+tt.want {
-			t.Errorf("got %s, %v, want %s", got, err, tt.want)
+		if err != nil {
+			got = err.Error()
 		}
+
+		assert.Equal(t, got, tt.want)
 	}
 }
 
@@ -55,13 +56,14 @@ accept`))
 
 func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
 	probe := func(c Component) string { return c.Validate(t.Context(), []byte("x")).Message }
-	preferred := func(c Component) string {
-		if _, err := c.PreferredVersion(t.Context()); err != nil {
+	words := func(err error) string {
+		if err != nil {
 			return err.Error()
 		}
 
 		return ""
 	}
+	preferred := func(c Component) string { return words(assert.Err(c.PreferredVersion(t.Context()))) }
 	kubelet := func(body string) string { return fake(t, body+"\n"+knows("v1 v1beta1")+dump+"accept").Path }
 	proxy := func(body string) string { return fakeProxy(t, body+"\naccept") }
 	const none, cannot = "there is no NAME at PATH: file does not exist", "cannot determine the preferred version of the NAME's configuration: "
@@ -72,11 +74,7 @@ func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
 		missing       string
 	}{
 		{"kubelet", `case "$config" in *no-runtime*) COUNT;; esac`, kubelet, func(c Component) string {
-			if _, err := c.(*binary).validator.(*kubeletValidator).plain.probe(t.Context()); err != nil {
-				return err.Error()
-			}
-
-			return ""
+			return words(assert.Err(c.(*binary).validator.(*kubeletValidator).plain.probe(t.Context())))
 		}, none},
 		{"kube-proxy", `case "$config" in "") COUNT;; esac`, proxy, probe, none},
 		{"kubelet", "COUNT", kubelet, preferred, cannot + none},

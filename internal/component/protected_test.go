@@ -49,12 +49,12 @@ func TestAClientCAFileIsNotUsedIfTheLocalConfigurationCannotBeRead(t *testing.T)
 }
 
 func TestTheHealthEndpointOfAKubeletThatPrintsNothingIsThatOfItsFilesAndFlags(t *testing.T) {
-	k := fakeWithLocal(t, "quiet; accept", "{healthzPort: 1234, healthzBindAddress: 127.0.0.9} # LOCAL")
-	v := dryRunner(t, k).CheckLocal(context.Background(), "")
-	assert.That(t, v.Effective == nil && len(v.Limits) == 1 && v.Limits[0].Reason == LimitNotComparable, "%+v", v)
-	assert.Equal(t, k.HealthzURL(v.EffectiveOrAssumed()), "http://127.0.0.9:1234/healthz")
-	k.flags = []flag{{name: "healthz-port", value: "4321", tokens: []string{"--healthz-port=4321"}}}
-	assert.Equal(t, k.HealthzURL(dryRunner(t, k).CheckLocal(context.Background(), "").EffectiveOrAssumed()), "http://127.0.0.9:4321/healthz")
+	for flag, port := range map[string]string{"--v=2": "1234", "--healthz-port=4321": "4321"} {
+		k := fakeWithLocal(t, "quiet; accept", "{healthzPort: 1234, healthzBindAddress: 127.0.0.9} # LOCAL", flag)
+		v := dryRunner(t, k).CheckLocal(context.Background(), "")
+		assert.That(t, v.Effective == nil && len(v.Limits) == 1 && v.Limits[0].Reason == LimitNotComparable, "%+v", v)
+		assert.Equal(t, k.HealthzURL(v.EffectiveOrAssumed()), "http://127.0.0.9:"+port+"/healthz")
+	}
 }
 
 func TestAClientCAFileIsTheSameHoweverItsPathIsWritten(t *testing.T) {

@@ -5,8 +5,9 @@ package component
 
 import (
 	"path/filepath"
-	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -19,11 +20,9 @@ func TestADropInReplacesExactlyTheFlagsThatItNames(t *testing.T) {
 		},
 		Dropin: []byte("maxPods: 250\n"),
 	}
-	data, err := c.FlagsDropin()
-	if want := `# Replaces the kubelet's flags: ["--max-pods","250","--feature-gates=A=true","--feature-gates=B=true"]` + "\nmaxPods: 250\n"; err != nil || string(data) != want {
-		t.Fatalf("got %q, %v; want %q", data, err, want)
-	}
-
+	data := assert.Value(c.FlagsDropin())(t)
+	assert.Equal(t, string(data),
+		`# Replaces the kubelet's flags: ["--max-pods","250","--feature-gates=A=true","--feature-gates=B=true"]`+"\nmaxPods: 250\n")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "flags.conf")
 	write(t, file, string(data), 0o600)
@@ -34,18 +33,16 @@ func TestADropInReplacesExactlyTheFlagsThatItNames(t *testing.T) {
 		"one of two is gone":     {[]string{"--feature-gates=A=true"}, []string{"--config-dir=" + dir, "--feature-gates=A=true"}},
 		"a flag that it has not": {[]string{"-v=2"}, []string{"--config-dir=" + dir, "-v=2"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			k := assert.Value(ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...)))(t)
-			got, err := k.ReplaceFlags(file)
-			assert.That(t, err == nil && slices.Equal(got.Args, tt.want) && filepath.Clean(got.ConfigDir) == dir, "got %+v, %v; want %q", got, err, tt.want)
-		})
+		k := assert.Value(ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...)))(t, name)
+		got := assert.Value(k.ReplaceFlags(file))(t, name)
+		assert.NoDiff(t, cmp.Diff(tt.want, got.Args), name)
+		assert.Equal(t, filepath.Clean(got.ConfigDir), dir, name)
 	}
 }
 
 func TestADropInWithoutFieldsIsAConfiguration(t *testing.T) {
-	data, err := FlagConversion{}.FlagsDropin()
-	want := "# Replaces the kubelet's flags: null\n" + dropinText("")
-	assert.That(t, err == nil && string(data) == want, "got %q, %v; want %q", data, err, want)
+	data := assert.Value(FlagConversion{}.FlagsDropin())(t)
+	assert.Equal(t, string(data), "# Replaces the kubelet's flags: null\n"+dropinText(""))
 }
 
 func TestAFileThatCannotReplaceFlagsIsAnError(t *testing.T) {

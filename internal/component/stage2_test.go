@@ -25,30 +25,29 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// shared is the node whose containerd all tests use. TestMain stops it.
-var shared struct {
-	once    sync.Once
-	cluster *localcluster.Cluster
-	node    *localcluster.Node
-	err     error
-}
+// cluster has the node whose containerd all tests use. TestMain stops it.
+var cluster *localcluster.Cluster
+
+var startNode = sync.OnceValues(func() (_ *localcluster.Node, err error) {
+	ctx := context.Background()
+	if cluster, err = localcluster.Start(ctx, localcluster.Options{APIServerLater: true}); err != nil {
+		return nil, err
+	}
+
+	return cluster.NewNode(ctx, "node-a")
+})
 
 func sharedNode(t *testing.T) *localcluster.Node {
 	t.Helper()
 	localcluster.SkipShort(t)
-	shared.once.Do(func() {
-		ctx := context.Background()
-		if shared.cluster, shared.err = localcluster.Start(ctx, localcluster.Options{APIServerLater: true}); shared.err == nil {
-			shared.node, shared.err = shared.cluster.NewNode(ctx, "node-a")
-		}
-	})
-	if errors.Is(shared.err, localcluster.ErrNoNode) {
-		t.Skip(shared.err)
+	n, err := startNode()
+	if errors.Is(err, localcluster.ErrNoNode) {
+		t.Skip(err)
 	}
 
-	assert.NoError(t, shared.err)
+	assert.NoError(t, err)
 
-	return shared.node
+	return n
 }
 
 // startContainerd returns the endpoint of a containerd.
@@ -60,10 +59,9 @@ func startContainerd(t *testing.T) string {
 func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
 	tests := []struct {
-		name    string
-		data    string
-		stage   int
-		message string // a part; "" for accepted
+		name, data string
+		stage      int
+		message    string // a part; "" for accepted
 	}{
 		{"the defaults", "", 2, ""},
 		{"JSON logging", "logging: {format: json}\n", 2, ""},
@@ -95,13 +93,15 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 				}
 
 				v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
+				assert.That(t, v.Effective != nil || v.Stage <= 0, "no effective configuration")
 				if tt.message == "" {
 					checkVerdict(t, v, Accepted, 2, "")
-				} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.Contains(v.Message, tt.message) || strings.HasPrefix(v.Message, "failCgroupV1") {
-					t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
+					return
 				}
 
-				assert.That(t, v.Effective != nil || v.Stage <= 0, "no effective configuration")
+				assert.That(t, v.Outcome == Rejected && v.Stage == tt.stage &&
+					strings.Contains(v.Message, tt.message) && !strings.HasPrefix(v.Message, "failCgroupV1"),
+					"got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 			})
 		}
 	}
@@ -214,7 +214,7 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 // kubelet must know.
 func TestAStandInPassesOnNothingThatChangesTheRuntime(t *testing.T) {
 	dir := shortDir(t)
-	real, deep := startCRI(t, filepath.Join(dir, "crio.sock")), filepath.Join(dir, strings.Repeat("long", 30))
+	errs, deep := startCRI(t, filepath.Join(dir, "crio.sock")), filepath.Join(dir, strings.Repeat("long", 30))
 	assert.NoError(t, os.Mkdir(deep, 0o700))
 	endpoint, stop, err := startStandIn("unix://"+filepath.Join(dir, "crio.sock"), deep)
 	assert.NoError(t, err)
@@ -226,7 +226,7 @@ func TestAStandInPassesOnNothingThatChangesTheRuntime(t *testing.T) {
 		assert.That(t, errors.Is(err, want) && (method != "RuntimeService/Version" || string(answer.Get(2)) == "test"), "%s: %q, %v", method, answer, err)
 	}
 
-	real.version = status.Error(codes.Internal, "50% broken")
+	errs["RuntimeService/Version"] = status.Error(codes.Internal, "50% broken")
 	_, err = CallRuntime(t.Context(), endpoint, "RuntimeService/Version", nil)
 	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "50% broken"), "got %v", err)
 	assert.That(t, strings.HasSuffix(endpoint, "/crio.sock"), "the stand-in is at %s", endpoint)
