@@ -110,7 +110,7 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 				in := Input{Minor: minor, After: config(t, tt.config), Node: tt.node, Pods: tt.pods,
 					CPUState: &CPUState{}, MemoryState: &MemoryState{}, Devices: Devices{Resources: map[corev1.ResourceName]bool{"": true}, Allocated: map[DeviceUser]int{{}: math.MinInt}}}
 				var losses []Loss
-				inLittleTime(t, func() { losses = Predict(in); NeedsDrain(in) })
+				inLittleTime(func() { losses = Predict(in); NeedsDrain(in) })
 				assert.That(t, len(losses) == tt.want, "1.%d: %d losses, want %d: %.1000s", minor, len(losses), tt.want, told(losses))
 			}
 		})

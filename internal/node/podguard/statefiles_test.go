@@ -4,7 +4,6 @@
 package podguard
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -112,24 +111,17 @@ func TestBrokenFilesAreErrorsInLittleTime(t *testing.T) {
 		{"many CPUs", "cpu", `{"entries":{"u":{` + manyEntries(200) + `}}}`, "more than 1048576 CPUs"},
 	} {
 		var err error
-		inLittleTime(t, func() { err = decoders[tt.decoder]([]byte(tt.text)) })
+		inLittleTime(func() { err = decoders[tt.decoder]([]byte(tt.text)) })
 		assert.ErrorHas(t, err, tt.want, tt.name)
 	}
 }
 
-// inLittleTime fails the test if the function has not returned after 20
-// seconds, which is far above what it takes.
-func inLittleTime(t *testing.T, run func()) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	done := make(chan struct{})
-	go func() { defer close(done); run() }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		t.Fatal("does not return")
-	}
+// inLittleTime ends the tests if the function has not returned after 20 seconds,
+// which is far above what it takes.
+func inLittleTime(run func()) {
+	timer := time.AfterFunc(20*time.Second, func() { panic("does not return") })
+	defer timer.Stop()
+	run()
 }
 
 func manyEntries(n int) string {
@@ -143,9 +135,9 @@ func manyEntries(n int) string {
 
 // A quantity with a large exponent must not make the parser compute all its
 // digits.
-func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
+func TestQuantitiesWithLargeExponentsAreFast(_ *testing.T) {
 	for _, text := range []string{"1e9", "1e999999999", "1e-999999999", "9e9223372036854775807", "1.5e2147483647", "-1e2147483647", "1e+0000999999999", "1e99", "1e-99"} {
-		inLittleTime(t, func() {
+		inLittleTime(func() {
 			if q, err := payload.ParseQuantity(text); err == nil {
 				amount(corev1.ResourceCPU, q)
 				amount(corev1.ResourceMemory, q)

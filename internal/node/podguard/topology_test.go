@@ -82,9 +82,6 @@ func TestStaticPolicies(t *testing.T) {
 			p.Spec.Resources = &p.Spec.Containers[0].Resources
 		})}, input: cpu("0", hasFour), in: map[int]string{33: "b UnexpectedAdmissionError"}},
 		{name: "class of the status", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBurstable })}, input: cpu("0", hasFour)},
-		{name: "request below the limit", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) {
-			p.Spec.Containers[0].Resources.Limits = quantities("cpu", "2", "memory", "65Mi")
-		})}, input: cpu("0", hasFour)},
 		{name: "class of pod-level resources", after: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1"},"featureGates":{"PodLevelResourceManagers":true}}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "2", "memory", "65Mi"), Limits: quantities("cpu", "3", "memory", "65Mi")}
 		})}, input: cpu("0", hasFour)},
