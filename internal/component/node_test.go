@@ -95,14 +95,9 @@ func TestOnlyTheResponseOkIsHealthy(t *testing.T) {
 
 func TestConfigzReturnsTheRunningConfigurationOrWhoseErrorItIs(t *testing.T) {
 	answer := `{"kubeletconfig":{"maxPods":42,"resolvConf":"/r"}}`
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/configz" {
-			fmt.Fprint(w, answer)
-			return
-		}
-
-		http.NotFound(w, r)
-	}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
+	server := httptest.NewServer(mux)
 	configz := func(url string) (Effective, error) { return Configz(context.Background(), server.Client(), url) }
 	assert.Equal(t, fmt.Sprint(assert.Value(configz(server.URL+"/"))(t)), "map[maxPods:42 resolvConf:/r]")
 	for _, tt := range []struct{ answer, want string }{

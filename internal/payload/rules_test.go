@@ -274,8 +274,7 @@ func FuzzRules(f *testing.F) {
 
 		again, err := Decode(KeyKubelet, r.Upstream)
 		assert.That(t, err == nil && !again.HasRules() && len(r.Values) <= v1alpha1.MaxResolvedValues, "%q became %s: %v", rule, r.Upstream, err)
-		if recorded, err := p.ResolveRecorded(r.Values); err != nil || recorded.Digest != r.Digest {
-			t.Errorf("%q: the record of %v is %v, %v", rule, r.Values, recorded.Values, err)
-		}
+		recorded := assert.Value(p.ResolveRecorded(r.Values))(t, rule)
+		assert.Equal(t, recorded.Digest, r.Digest, rule)
 	})
 }
