@@ -223,6 +223,14 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 	}
 }
 
+// Await is Eventually for a program that ends at its first error. What check
+// fails with is no such error, but the reason to check again.
+func Await(ctx context.Context, within time.Duration, check func(context.Context)) {
+	must.OK(Eventually(ctx, within, func(ctx context.Context) error {
+		return must.Try(func() { check(ctx) })
+	}))
+}
+
 // Pause waits, and returns the context's error if it ends earlier.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {

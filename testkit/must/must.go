@@ -7,7 +7,10 @@
 // The package must not know what the errors are about.
 package must
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // failure is the panic of OK and Get.
 type failure struct{ error }
@@ -30,6 +33,28 @@ func Get[V any](v V, err error) V {
 func Get2[V, W any](v V, w W, err error) (V, W) {
 	OK(err)
 	return v, w
+}
+
+// That ends the function that defers Catch with a message unless ok is true.
+// The arguments are evaluated in any case.
+func That(ok bool, format string, args ...any) {
+	if !ok {
+		OK(fmt.Errorf(format, args...))
+	}
+}
+
+// Try runs a function that ends at its first error, and returns that.
+func Try(run func()) (err error) {
+	defer Catch(&err)
+	run()
+	return nil
+}
+
+// About runs a function that ends at its first error, and makes that begin with
+// what the function is about.
+func About(what string, run func()) {
+	err := Try(run)
+	That(err == nil, "%s: %w", what, err)
 }
 
 // Catch makes a function return the error that OK or Get was given. The

@@ -17,6 +17,9 @@ func TestAFunctionEndsAtTheFirstError(t *testing.T) {
 		"OK":       func() error { must.OK(a); return nil },
 		"Get":      func() error { return errors.New(must.Get("b", a)) },
 		"Get2":     func() error { b, c := must.Get2("b", "c", a); return errors.New(b + c) },
+		"That":     func() error { must.That(true, "b"); must.That(false, "%w", a); return nil },
+		"About":    func() error { return errors.Unwrap(must.Try(func() { must.About("b", func() { must.OK(a) }) })) },
+		"Try":      func() error { return errors.Join(must.Try(func() {}), must.Try(func() { must.OK(a) })) },
 		"returned": func() error { must.OK(nil); return errors.New(must.Get("a", nil)) },
 	} {
 		err := func() (err error) {
