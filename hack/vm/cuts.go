@@ -65,26 +65,25 @@ const perBoot = 4
 
 // cutsPower records one run, cuts the power at random points of it, and boots
 // from the disks.
-func cutsPower(ctx context.Context, l *lab) error {
+func cutsPower(ctx context.Context, l *lab) {
 	l.discard()
+	l.hostCluster(ctx)
 	if l.seed == 0 {
 		l.seed = uint64(time.Now().Unix())
 	}
 
 	fmt.Printf("  seed %d: go run ./hack/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
-	base := must.Get(blockdev.OpenFile(l.image.Disk))
+	base := must.Get(os.Open(l.image.Disk))
 	defer base.Close()
 	r := &run{}
-	r.disk = must.Get(blockdev.Record(base, filepath.Join(l.dir, "run")))
+	r.disk = must.Get(blockdev.Record(must.Get(blockdev.Image(base)), filepath.Join(l.dir, "run")))
 	defer r.disk.Close()
-	err := l.record(ctx, r)
+	err := must.Try(func() { must.About("the run to record", func() { l.record(ctx, r) }) })
 	if err != nil {
-		err = fmt.Errorf("the run to record: %w", err)
 		fmt.Printf("  FAILED: %v\n", err)
 	}
-
 	if len(r.spans) == 0 {
-		return err
+		must.OK(err)
 	}
 
 	dice := rand.New(rand.NewPCG(l.seed, 0))
@@ -100,7 +99,7 @@ cutting:
 			c := &cut{run: r, moment: s.moment, at: at, seed: seed, dir: filepath.Join(l.dir, fmt.Sprintf("cut%d-%d", i, n))}
 			boot := n == perBoot
 			begin := time.Now()
-			err := l.cut(ctx, c, boot)
+			err := must.Try(func() { l.cut(ctx, c, boot) })
 			result := "ok"
 			if err != nil {
 				result = "FAILED: " + err.Error()
@@ -127,8 +126,7 @@ cutting:
 	}
 
 	fmt.Printf("soak: next-seed %d\n", l.seed+1)
-
-	return errors.Join(failures...)
+	must.OK(errors.Join(failures...))
 }
 
 // of returns the parts of the run with a moment.
@@ -148,25 +146,17 @@ const (
 // record runs the node on a disk that is recorded: it installs the agent,
 // assigns a good and a bad configuration, and upgrades the agent. The run ends
 // at the first error.
-func (l *lab) record(ctx context.Context, r *run) (err error) {
-	defer must.Catch(&err)
-
-	m, stop := must.Get2(l.bootRecorded(ctx, r.disk, filepath.Join(l.dir, "run-vm")))
+func (l *lab) record(ctx context.Context, r *run) {
+	m, stop := l.bootRecorded(ctx, r.disk, filepath.Join(l.dir, "run-vm"))
 	defer stop()
 	l.machine = m
 	defer l.discard()
-	if err = l.play(ctx, m, r); err != nil {
-		l.evidence(ctx, "run")
-	}
-
-	return err
+	l.explained(ctx, "run", func() { l.play(ctx, m, r) })
 }
 
 // bootRecorded starts a machine whose disk is served from this process. stop
 // ends the service.
-func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (_ *vm.Machine, _ func(), err error) {
-	defer must.Catch(&err)
-
+func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (_ *vm.Machine, _ func()) {
 	must.OK(os.MkdirAll(dir, 0o755))
 	socket := filepath.Join(dir, "disk.sock")
 	listener := must.Get(net.Listen("unix", socket))
@@ -180,106 +170,87 @@ func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir str
 	m, err := vm.Start(ctx, vm.Options{Image: l.image, Root: vm.Disk{File: "nbd:unix:" + socket}, Dir: dir, Accel: l.accel})
 	if err != nil {
 		stop()
-		return nil, nil, err
+		must.OK(err)
 	}
 
-	return m, stop, nil
+	return m, stop
 }
 
 // play is the run. It notes what the agent reported, and where the disk's log
 // was then.
-func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(errors.Join(l.join(ctx, m), l.forgetConfig(ctx)))
+func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) {
+	l.join(ctx, m)
+	l.forgetConfig(ctx)
 	agent, err := os.ReadFile("bin/evenkeel-agent")
-	if err != nil {
-		return fmt.Errorf("%w: run make build", err)
-	}
-
+	must.That(err == nil, "%w: run make build", err)
 	must.OK(m.PutFile(ctx, agentPath, 0o755, agent))
 	must.OK(m.PutFile(ctx, newPath, 0o755, append(agent, 0)))
-	r.good = must.Get(l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods)))
+	r.good = l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods))
 	// The dry run passes, and the kubelet exits when it has started.
-	r.bad = must.Get(l.create(ctx, "bad", "kubeReserved: {ephemeral-storage: 100Ti}"))
+	r.bad = l.create(ctx, "bad", "kubeReserved: {ephemeral-storage: 100Ti}")
 	o := l.observe(ctx, r)
 	defer o.stop()
-	during := func(what moment, do func() error) error {
+	during := func(what moment, do func()) {
 		begin := r.disk.Position()
 		begun := time.Now()
-		if err := do(); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-
+		must.About(string(what), do)
 		r.spans = append(r.spans, span{what, begin, r.disk.Position()})
 		fmt.Printf("  recorded %s: %d records, %s\n", what, r.disk.Position()-begin, time.Since(begun).Round(time.Second))
-
-		return nil
 	}
-	install := func(program string) func() error {
-		return func() error {
-			err := l.install(ctx, m, program)
+	install := func(program string) func() {
+		return func() {
+			l.install(ctx, m, program)
 			o.note(func(f *fact) { f.agent = installed })
-			return err
+		}
+	}
+	assign := func(c config) func() {
+		return func() {
+			l.writeSpec(ctx, c)
+			o.note(func(f *fact) { f.assigned = c })
+			o.until(ctx, "runs "+c.name, func(f fact) bool { return f.active == c.uid || slices.Contains(f.bad, c.uid) })
 		}
 	}
 	must.Get(m.Run(ctx, "systemctl is-system-running --wait || true"))
-	must.OK(during(installing, install(agentPath)))
-	assign := func(c config) func() error {
-		return func() error {
-			err := l.writeSpec(ctx, c.uid, c.name)
-			o.note(func(f *fact) { f.assigned = c })
-			if err != nil {
-				return err
-			}
-
-			return o.until(ctx, "runs "+c.name, func(f fact) bool { return f.active == c.uid || slices.Contains(f.bad, c.uid) })
-		}
-	}
-	must.OK(during(changing, assign(r.good)))
-	must.OK(during(trying, func() error {
-		return o.until(ctx, "has promoted the good configuration", func(f fact) bool { return f.good == r.good.uid })
-	}))
+	during(installing, install(agentPath))
+	during(changing, assign(r.good))
+	during(trying, func() {
+		o.until(ctx, "has promoted the good configuration", func(f fact) bool { return f.good == r.good.uid })
+	})
 	end := r.disk.Position()
 	r.spans = append(r.spans, span{promoting, max(0, end-around), end})
-	must.OK(during(changing, assign(r.bad)))
-	must.OK(during(failing, func() error {
-		return o.until(ctx, "has gone back", func(f fact) bool { return slices.Contains(f.bad, r.bad.uid) && f.active == r.good.uid })
-	}))
-	must.OK(l.ready(ctx))
-	must.OK(during(upgrading, install(newPath)))
-	r.found = must.Get(l.doctor(ctx))
+	during(changing, assign(r.bad))
+	during(failing, func() {
+		o.until(ctx, "has gone back", func(f fact) bool { return slices.Contains(f.bad, r.bad.uid) && f.active == r.good.uid })
+	})
+	l.ready(ctx)
+	during(upgrading, install(newPath))
+	r.found = l.doctor(ctx)
 	o.note(func(f *fact) { f.agent = locked })
 	must.Get(m.Run(ctx, prepareHandOver))
-	must.OK(l.ready(ctx))
-
-	return during(handing, func() error {
-		if _, err := m.Run(ctx, "systemctl enable --now evenkeel-self"); err != nil {
-			return err
-		}
-
-		return bed.Eventually(ctx, patience, func(ctx context.Context) error {
-			_, err := m.Run(ctx, "pgrep -x kubelet -P $(systemctl show --property=MainPID --value evenkeel-self)")
-			return err
+	l.ready(ctx)
+	during(handing, func() {
+		must.Get(m.Run(ctx, "systemctl enable --now evenkeel-self"))
+		bed.Await(ctx, patience, func(ctx context.Context) {
+			must.Get(m.Run(ctx, "pgrep -x kubelet -P $(systemctl show --property=MainPID --value evenkeel-self)"))
 		})
 	})
 }
 
 // install runs evenkeel-agent install by hand. On a machine that is slow, the
 // dry run may not end in time; then nothing was changed, and it is run again.
-func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error {
+func (l *lab) install(ctx context.Context, m *vm.Machine, program string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		out, err := m.Run(ctx, program+" install --timeout=25m -- "+flags)
-		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) && exit.Code == 1 && strings.Contains(out, "did not exit within") {
+		if exit, is := errors.AsType[*vm.ExitError](err); is && exit.Code == 1 && strings.Contains(out, "did not exit within") {
 			continue
 		}
-		if err == nil && !strings.Contains(out, "evenkeel-agent runs the kubelet of kubelet.service") {
-			err = fmt.Errorf("install says %q", out)
-		}
 
-		return err
+		must.OK(err)
+		must.That(strings.Contains(out, "evenkeel-agent runs the kubelet of kubelet.service"), "install says %q", out)
+
+		return
 	}
 }
 

@@ -4,10 +4,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -65,18 +63,11 @@ func (l *lab) observe(ctx context.Context, r *run) *observer {
 		reader.Wait()
 	}
 	reader.Go(func() {
-		tick := time.NewTicker(pollInterval)
-		defer tick.Stop()
-		for {
-			if nc, err := l.config(ctx); err == nil {
+		for ; ctx.Err() == nil; _ = bed.Pause(ctx, pollInterval) {
+			_ = must.Try(func() { // what cannot be read is read again
+				nc := l.config(ctx)
 				o.note(func(f *fact) { f.read(nc) })
-			}
-
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+			})
 		}
 	})
 
@@ -113,60 +104,47 @@ func (o *observer) note(change func(*fact)) {
 }
 
 // until waits until what is known fulfils a condition.
-func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) bool) error {
-	return bed.Eventually(ctx, patience, func(context.Context) error {
+func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) bool) {
+	bed.Await(ctx, patience, func(context.Context) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if fulfilled(o.now) {
-			return nil
-		}
-
-		return fmt.Errorf("waiting until the node %s; known: %+v", what, o.now)
+		must.That(fulfilled(o.now), "waiting until the node %s; known: %+v", what, o.now)
 	})
 }
 
 // known returns what was known at a point of the log.
 func (r *run) known(at blockdev.Position) fact {
-	i, found := slices.BinarySearchFunc(r.facts, at, func(f fact, at blockdev.Position) int { return cmp.Compare(f.at, at) })
-	for found && i+1 < len(r.facts) && r.facts[i+1].at == at {
-		i++
-	}
-	if !found {
-		i--
-	}
-	if i < 0 {
-		return fact{}
+	latest := fact{}
+	for _, f := range r.facts {
+		if f.at <= at {
+			latest = f
+		}
 	}
 
-	return r.facts[i]
+	return latest
 }
 
 // create stores a drop-in in a ConfigMap.
-func (l *lab) create(ctx context.Context, name, dropin string) (config, error) {
-	out, err := l.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "create", "configmap", name, "--from-literal=kubelet-dropin="+kubeletConfiguration(dropin), "-o", "jsonpath={.metadata.uid}")
-	return config{name, strings.TrimSpace(out)}, err
+func (l *lab) create(ctx context.Context, name, dropin string) config {
+	out := l.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "create", "configmap", name, "--from-literal=kubelet-dropin="+kubeletConfiguration(dropin), "-o", "jsonpath={.metadata.uid}")
+	return config{name, strings.TrimSpace(out)}
 }
 
 // forgetConfig deletes the NodeConfig, which earlier steps or cuts have left.
-func (l *lab) forgetConfig(ctx context.Context) error {
-	_, err := l.kubectl(ctx, "delete", "nodeconfig", nodeName, "--ignore-not-found")
-	return err
+func (l *lab) forgetConfig(ctx context.Context) {
+	l.kubectl(ctx, "delete", "nodeconfig", nodeName, "--ignore-not-found")
 }
 
-// writeSpec writes what the node's NodeConfig assigns; an empty name means
-// nothing.
-func (l *lab) writeSpec(ctx context.Context, uid, name string) (err error) {
-	defer must.Catch(&err)
-
+// writeSpec writes what the node's NodeConfig assigns; a config without a name
+// means nothing.
+func (l *lab) writeSpec(ctx context.Context, c config) {
 	spec := v1alpha1.NodeConfigSpec{}
-	if name != "" {
-		spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name, UID: types.UID(uid)}}
+	if c.name != "" {
+		spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: c.name, UID: types.UID(c.uid)}}
 	}
 
 	patch := must.Get(json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}}))
-
-	return bed.Eventually(ctx, prompt, func(ctx context.Context) error {
-		_, err := l.kubectl(ctx, "patch", "nodeconfig", nodeName, "--type=json", "-p", string(patch))
-		return err
+	bed.Await(ctx, prompt, func(ctx context.Context) {
+		l.kubectl(ctx, "patch", "nodeconfig", nodeName, "--type=json", "-p", string(patch))
 	})
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -48,7 +47,7 @@ const (
 // part is a part of the step: what it does for a user.
 type part struct {
 	what string
-	run  func(ctx context.Context, w *whole) error
+	run  func(ctx context.Context, w *whole)
 }
 
 var parts = []part{
@@ -69,49 +68,40 @@ var parts = []part{
 
 // wholeCluster runs the parts in their order. With -keep the machines of a
 // failed part run until the program is interrupted.
-func wholeCluster(ctx context.Context, l *lab) (err error) {
+func wholeCluster(ctx context.Context, l *lab) {
 	w := &whole{lab: l}
-	defer func() {
-		if err != nil && l.keep {
-			fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s\n", err, l.admin)
-			<-ctx.Done()
-		}
-
-		if w.worker != nil {
-			err = errors.Join(err, w.worker.Kill())
-		}
-		if err == nil || l.keep { // otherwise its logs are collected first
-			l.discard()
-		}
-	}()
 	l.discard()
-	if err := w.prepare(ctx); err != nil {
-		return err
+	err := must.Try(func() { w.runParts(ctx) })
+	if err != nil && l.keep {
+		fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s\n", err, l.admin)
+		<-ctx.Done()
 	}
 
+	if w.worker != nil {
+		w.worker.Kill()
+	}
+	if err == nil || l.keep { // otherwise its logs are collected first
+		l.discard()
+	}
+
+	must.OK(err)
+}
+
+func (w *whole) runParts(ctx context.Context) {
+	w.prepare(ctx)
 	for _, p := range parts {
 		fmt.Printf("  %s\n", p.what)
 		begin := time.Now()
-		if err := attempt(func() error { return p.run(ctx, w) }); err != nil {
-			return fmt.Errorf("%s: %w", p.what, err)
-		}
-
+		must.About(p.what, func() { p.run(ctx, w) })
 		fmt.Printf("  done after %s\n", time.Since(begin).Round(time.Second))
 	}
-
-	return nil
 }
 
 // prepare makes the disk with the programs of both versions and the images of
 // evenkeel's release.
-func (w *whole) prepare(ctx context.Context) (err error) {
-	defer must.Catch(&err)
-
-	if w.release == "" || w.from == "" || w.to == "" {
-		return errors.New("this step needs -release, -from and -to: run make vm, or see the Makefile")
-	}
-
-	w.old, w.new = must.Get(releaseIn(ctx, w.from)), must.Get(releaseIn(ctx, w.to))
+func (w *whole) prepare(ctx context.Context) {
+	must.That(w.release != "" && w.from != "" && w.to != "", "this step needs -release, -from and -to: run make vm, or see the Makefile")
+	w.old, w.new = releaseIn(ctx, w.from), releaseIn(ctx, w.to)
 	w.server = must.Get(localcluster.FreeAddress())
 	for i := range w.wire {
 		_, port, _ := strings.Cut(must.Get(localcluster.FreeAddress()), ":")
@@ -119,10 +109,10 @@ func (w *whole) prepare(ctx context.Context) (err error) {
 	}
 
 	dir, tables := filepath.Join(w.dir, "data"), filepath.Join(w.dir, "tables.tar")
-	must.OK(tablesOf(ctx, filepath.Join(w.cache, "debian"), tables))
+	tablesOf(ctx, filepath.Join(w.cache, "debian"), tables)
 	for _, r := range []kubernetesRelease{w.old, w.new} {
-		must.OK(r.pack(ctx, filepath.Join(dir, r.version), filepath.Join(w.cache, "sleep"), tables))
-		must.OK(w.kubeletImage(r, filepath.Join(dir, "kubelet-"+r.version+".tar")))
+		r.pack(ctx, filepath.Join(dir, r.version), filepath.Join(w.cache, "sleep"), tables)
+		w.kubeletImage(r, filepath.Join(dir, "kubelet-"+r.version+".tar"))
 	}
 
 	for _, name := range []string{"agent", "controller"} {
@@ -130,9 +120,9 @@ func (w *whole) prepare(ctx context.Context) (err error) {
 		must.OK(os.Link(filepath.Join(w.release, archive), filepath.Join(dir, name+".tar")))
 	}
 
-	w.data, err = dataDisk(ctx, dir, filepath.Join(w.dir, "data.raw"))
-
-	return errors.Join(err, os.RemoveAll(dir))
+	w.data.File = filepath.Join(w.dir, "data.raw")
+	succeeds(ctx, "mkfs.ext4", "-q", "-F", "-L", "data", "-d", dir, w.data.File, "3G")
+	must.OK(os.RemoveAll(dir))
 }
 
 // kubeadmConfig is for kubeadm init. What an emulated machine needs: patience,
@@ -183,10 +173,8 @@ done
 
 // newNode boots a machine and makes it what a node is before kubeadm: programs,
 // kernel settings, a network for pods, and images.
-func (w *whole) newNode(ctx context.Context, name, ip string, number int, o vm.Options) (_ *vm.Machine, err error) {
-	defer must.Catch(&err)
-
-	m := must.Get(w.boot(ctx, o))
+func (w *whole) newNode(ctx context.Context, name, ip string, number int, o vm.Options) *vm.Machine {
+	m := w.boot(ctx, o)
 	other := 1 - number
 	script := fmt.Sprintf(`set -e
 resize2fs /dev/vda
@@ -205,84 +193,65 @@ mount /data
 cp /data/%[6]s/kubeadm /data/%[6]s/kubelet /data/%[6]s/kubectl /usr/bin/
 for archive in /data/%[6]s/*.tar /data/*.tar; do ctr --namespace k8s.io images import $archive; done
 `+probes, name, ip, number, other, other+1, w.old.version)
-	_, err = w.run(ctx, m, script, patience)
+	w.run(ctx, m, script, patience)
 
-	return m, err
+	return m
 }
 
 func (w *whole) controlOptions() vm.Options {
 	return vm.Options{Memory: 3072, Root: w.root, Data: w.data, Wire: w.wire, Forward: map[string]int{w.server: 6443}}
 }
 
-func initializes(ctx context.Context, w *whole) (err error) {
+func initializes(ctx context.Context, w *whole) {
 	w.root = must.Get(w.image.Overlay(ctx, filepath.Join(w.dir, "control.qcow2")))
-	w.machine = must.Get(w.newNode(ctx, nodeName, controlIP, 0, w.controlOptions()))
+	w.machine = w.newNode(ctx, nodeName, controlIP, 0, w.controlOptions())
 	must.OK(w.machine.PutFile(ctx, "/root/kubeadm.yaml", 0o600, fmt.Appendf(nil, kubeadmConfig, w.old.version)))
-	out := must.Get(w.run(ctx, w.machine, "systemctl enable kubelet && kubeadm init --config /root/kubeadm.yaml 2>&1", 2*patience))
-	if !strings.Contains(out, "initialized successfully") {
-		return fmt.Errorf("kubeadm init says %s", out)
-	}
-
-	admin := must.Get(w.run(ctx, w.machine, "cat /etc/kubernetes/admin.conf", prompt))
+	out := w.run(ctx, w.machine, "systemctl enable kubelet && kubeadm init --config /root/kubeadm.yaml 2>&1", 2*patience)
+	must.That(strings.Contains(out, "initialized successfully"), "kubeadm init says %s", out)
+	admin := w.run(ctx, w.machine, "cat /etc/kubernetes/admin.conf", prompt)
 	w.admin = filepath.Join(w.dir, "admin.conf")
 	must.OK(os.WriteFile(w.admin, []byte(strings.Replace(admin, controlIP+":6443", w.server, 1)), 0o600))
-	must.OK(w.ready(ctx))
+	w.ready(ctx)
 	checked("kubeadm init %s: the node of the control plane is Ready", w.old.version)
-
-	return nil
 }
 
-func joins(ctx context.Context, w *whole) (err error) {
-	w.worker = must.Get(w.newNode(ctx, workerName, workerIP, 1, vm.Options{Data: w.data, Wire: [2]int{w.wire[1], w.wire[0]}}))
-	command := must.Get(w.run(ctx, w.machine, "kubeadm token create --print-join-command", patience))
+func joins(ctx context.Context, w *whole) {
+	w.worker = w.newNode(ctx, workerName, workerIP, 1, vm.Options{Data: w.data, Wire: [2]int{w.wire[1], w.wire[0]}})
+	command := w.run(ctx, w.machine, "kubeadm token create --print-join-command", patience)
 	found := regexp.MustCompile(`--token (\S+) --discovery-token-ca-cert-hash (\S+)`).FindStringSubmatch(command)
-	if found == nil {
-		return fmt.Errorf("kubeadm token create says %s", command)
-	}
-
+	must.That(found != nil, "kubeadm token create says %s", command)
 	must.OK(w.worker.PutFile(ctx, "/root/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, found[1], found[2])))
-	must.Get(w.run(ctx, w.worker, "systemctl enable kubelet && kubeadm join --config /root/join.yaml 2>&1", 2*patience))
-	must.OK(w.comesBack(ctx, workerName, w.old.version))
+	w.run(ctx, w.worker, "systemctl enable kubelet && kubeadm join --config /root/join.yaml 2>&1", 2*patience)
+	w.comesBack(ctx, workerName, w.old.version)
 	checked("kubeadm join: the worker is Ready, with the startup taint")
-	must.OK(w.available(ctx, "kube-system", "coredns"))
-	must.Get(w.run(ctx, w.worker, "until iptables-save --table nat | grep -q 'kube-system/kube-dns:dns .*--mode random'; do sleep 1; done", patience))
+	w.available(ctx, "kube-system", "coredns")
+	w.run(ctx, w.worker, "until iptables-save --table nat | grep -q 'kube-system/kube-dns:dns .*--mode random'; do sleep 1; done", patience)
 	checked("kube-proxy and CoreDNS run: the worker has rules for both pods of CoreDNS")
-
-	return nil
 }
 
 // eventually waits for a condition. An API server that does not answer in time
 // is asked again.
-func (w *whole) eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	return bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
-		defer must.Catch(&err)
+func (w *whole) eventually(ctx context.Context, what string, check func(context.Context)) {
+	bed.Await(ctx, patience, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, prompt)
 		defer cancel()
-		if err := check(ctx); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-
-		return nil
+		must.About(what, func() { check(ctx) })
 	})
 }
 
 // available waits until all pods of a Deployment are available.
-func (w *whole) available(ctx context.Context, namespace, name string) error {
-	return w.eventually(ctx, name+" is available", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		d := must.Get(client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{}))
-		if d.Status.ObservedGeneration < d.Generation || d.Status.AvailableReplicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas {
-			return fmt.Errorf("the status is %+v", d.Status)
-		}
-
-		return nil
+func (w *whole) available(ctx context.Context, namespace, name string) {
+	w.eventually(ctx, name+" is available", func(ctx context.Context) {
+		d := must.Get(w.client().AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{}))
+		must.That(d.Status.ObservedGeneration >= d.Generation && d.Status.AvailableReplicas == *d.Spec.Replicas && d.Status.UpdatedReplicas == *d.Spec.Replicas,
+			"the status is %+v", d.Status)
 	})
 }
 
 // containers returns the IDs of the containers of the control plane, by pod.
-func (w *whole) containers(ctx context.Context) (ids map[string]string, err error) {
-	err = w.eventually(ctx, "read the control plane's pods", func(ctx context.Context) error {
-		pods := must.Get(w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "tier=control-plane"}))
+func (w *whole) containers(ctx context.Context) (ids map[string]string) {
+	w.eventually(ctx, "read the control plane's pods", func(ctx context.Context) {
+		pods := w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "tier=control-plane"})
 		ids = map[string]string{}
 		for _, p := range pods {
 			for _, c := range p.Status.ContainerStatuses {
@@ -290,77 +259,56 @@ func (w *whole) containers(ctx context.Context) (ids map[string]string, err erro
 			}
 		}
 
-		if len(ids) != 4 {
-			return fmt.Errorf("there are %d: %v", len(ids), ids)
-		}
-
-		return nil
+		must.That(len(ids) == 4, "there are %d: %v", len(ids), ids)
 	})
-	return ids, err
+	return ids
 }
 
 // sameControlPlane requires that no container of the control plane was
 // replaced.
-func (w *whole) sameControlPlane(ctx context.Context, before map[string]string) error {
-	after, err := w.containers(ctx)
-	if err == nil && !maps.Equal(before, after) {
-		err = fmt.Errorf("the control plane's containers were %v and are %v", before, after)
-	}
-	if err == nil {
-		checked("every pod of the control plane has kept its container")
-	}
-
-	return err
+func (w *whole) sameControlPlane(ctx context.Context, before map[string]string) {
+	after := w.containers(ctx)
+	must.That(maps.Equal(before, after), "the control plane's containers were %v and are %v", before, after)
+	checked("every pod of the control plane has kept its container")
 }
 
 // applies applies manifests of the release, also to an API server that is slow.
-func (w *whole) applies(ctx context.Context, file string) error {
-	return w.eventually(ctx, "apply "+filepath.Base(file), func(ctx context.Context) error {
-		_, err := w.kubectl(ctx, "apply", "--server-side", "--validate=false", "-f", file)
-		return err
+func (w *whole) applies(ctx context.Context, file string) {
+	w.eventually(ctx, "apply "+filepath.Base(file), func(ctx context.Context) {
+		w.kubectl(ctx, "apply", "--server-side", "--validate=false", "-f", file)
 	})
 }
 
-func installsOnBoth(ctx context.Context, w *whole) (err error) {
-	before := must.Get(w.containers(ctx))
+func installsOnBoth(ctx context.Context, w *whole) {
+	before := w.containers(ctx)
 	version := filepath.Base(w.release)
 	manifest := must.Get(os.ReadFile(filepath.Join(w.release, "install.yaml")))
 	for _, name := range []string{"agent", "controller"} {
-		script := must.Get(tagScript(manifest, name, version))
+		script := tagScript(manifest, name, version)
 		for _, m := range []*vm.Machine{w.machine, w.worker} {
-			must.Get(w.run(ctx, m, script, prompt))
+			w.run(ctx, m, script, prompt)
 		}
 	}
 
-	file := must.Get(w.file("install.yaml", patient(string(manifest))))
-	must.OK(w.applies(ctx, file))
-	must.OK(w.applies(ctx, filepath.Join(w.release, "evenkeel-startup-taint-"+version+".yaml")))
-	must.OK(w.available(ctx, "evenkeel-system", "evenkeel-controller"))
+	w.applies(ctx, w.file("install.yaml", patient(string(manifest))))
+	w.applies(ctx, filepath.Join(w.release, "evenkeel-startup-taint-"+version+".yaml"))
+	w.available(ctx, "evenkeel-system", "evenkeel-controller")
 	checked("install.yaml of %s: both pods of the controller are available", version)
-	must.OK(w.plugin(ctx, "2 of 2 nodes installed", "install", nodeName, workerName, "--yes", "--timeout=60m", "--agent-version="+version))
+	w.plugin(ctx, "2 of 2 nodes installed", "install", nodeName, workerName, "--yes", "--timeout=60m", "--agent-version="+version)
 	checked("kubectl evenkeel install: both kubelets run under the agent")
-	must.OK(w.eventually(ctx, "the startup taint is removed", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		if n := must.Get(client.CoreV1().Nodes().Get(ctx, workerName, metav1.GetOptions{})); len(n.Spec.Taints) > 0 {
-			return fmt.Errorf("the taints are %+v", n.Spec.Taints)
-		}
-
-		return nil
-	}))
+	w.eventually(ctx, "the startup taint is removed", func(ctx context.Context) {
+		n := must.Get(w.client().CoreV1().Nodes().Get(ctx, workerName, metav1.GetOptions{}))
+		must.That(len(n.Spec.Taints) == 0, "the taints are %+v", n.Spec.Taints)
+	})
 	checked("the controller has removed the startup taint from the worker")
-	must.OK(w.findsNothing(ctx))
-
-	return w.sameControlPlane(ctx, before)
+	w.findsNothing(ctx)
+	w.sameControlPlane(ctx, before)
 }
 
 // findsNothing waits until doctor finds no problem in the whole cluster.
-func (w *whole) findsNothing(ctx context.Context) error {
-	err := w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) error { return w.plugin(ctx, "no problems", "doctor") })
-	if err == nil {
-		checked("kubectl evenkeel doctor finds nothing")
-	}
-
-	return err
+func (w *whole) findsNothing(ctx context.Context) {
+	w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) { w.plugin(ctx, "no problems", "doctor") })
+	checked("kubectl evenkeel doctor finds nothing")
 }
 
 // patient gives the controller, the installer and the agents of a manifest the

@@ -40,101 +40,80 @@ spec:
       containers: [{name: web, image: "evenkeel.dev/sleep:1", imagePullPolicy: Never}]
 `
 
-func rollsOut(ctx context.Context, w *whole) (err error) {
-	before := must.Get(w.containers(ctx))
-	must.OK(w.applies(ctx, filepath.Join(w.release, "evenkeel-drain-"+filepath.Base(w.release)+".yaml")))
-	must.OK(w.applies(ctx, must.Get(w.file("web.yaml", workload))))
-	must.OK(w.available(ctx, "default", "web"))
-	must.Get(w.kubectl(ctx, "label", "node", nodeName, workerName, poolLabel))
+func rollsOut(ctx context.Context, w *whole) {
+	before := w.containers(ctx)
+	w.applies(ctx, filepath.Join(w.release, "evenkeel-drain-"+filepath.Base(w.release)+".yaml"))
+	w.applies(ctx, w.file("web.yaml", workload))
+	w.available(ctx, "default", "web")
+	w.kubectl(ctx, "label", "node", nodeName, workerName, poolLabel)
 
-	plain := must.Get(w.away(ctx, func() error {
-		must.Get(w.run(ctx, w.machine, "systemctl restart kubelet", patience))
-		must.OK(w.becomesHealthy(ctx, w.machine))
-		return w.ready(ctx)
-	}))
-	changed := must.Get(w.away(ctx, func() error {
-		return w.push(ctx, 0, "maxPods: 120", "--selector="+poolLabel, "--drop-in", "--steps=1,100%")
-	}))
-	must.OK(w.runsWith(ctx, 120))
+	plain := w.away(ctx, func() {
+		w.run(ctx, w.machine, "systemctl restart kubelet", patience)
+		w.becomesHealthy(ctx, w.machine)
+		w.ready(ctx)
+	})
+	changed := w.away(ctx, func() {
+		w.push(ctx, 0, "maxPods: 120", "--selector="+poolLabel, "--drop-in", "--steps=1,100%")
+	})
+	w.runsWith(ctx, 120)
 	checked("a rollout changes both nodes; the API server was away for %s at most, and for %s while the kubelet restarted without a change", changed, plain)
 
-	must.OK(w.push(ctx, 2, crashes))
-	must.OK(w.becomesHealthy(ctx, w.machine))
-	must.OK(w.runsWith(ctx, 120))
+	w.push(ctx, 2, crashes)
+	w.becomesHealthy(ctx, w.machine)
+	w.runsWith(ctx, 120)
 	checked("a rollout of a change that crashes halts after one node, which has rolled back")
-
-	return w.sameControlPlane(ctx, before)
+	w.sameControlPlane(ctx, before)
 }
 
-func drains(ctx context.Context, w *whole) (err error) {
-	before := must.Get(w.containers(ctx))
-	must.Get(w.kubectl(ctx, "patch", "nodeconfigrollout", rolloutName, "--type=merge", `--patch={"spec": {"strategy": {"drain": "WhenBlocked"}}}`))
-	pods := must.Get(w.podsOn(ctx, nodeName))
+func drains(ctx context.Context, w *whole) {
+	before := w.containers(ctx)
+	w.kubectl(ctx, "patch", "nodeconfigrollout", rolloutName, "--type=merge", `--patch={"spec": {"strategy": {"drain": "WhenBlocked"}}}`)
+	pods := w.podsOn(ctx, nodeName)
 	// One less than there are pods, so that a running pod would be refused by
 	// the new kubelet.
-	must.OK(w.push(ctx, 0, fmt.Sprintf("maxPods: %d", len(pods)-1)))
-	must.OK(w.runsWith(ctx, len(pods)-1))
+	w.push(ctx, 0, fmt.Sprintf("maxPods: %d", len(pods)-1))
+	w.runsWith(ctx, len(pods)-1)
 	left := pods
-	must.OK(w.eventually(ctx, "the node is drained", func(ctx context.Context) error {
-		left = must.Get(w.podsOn(ctx, nodeName)) // the last pod can still be ending when there are few enough
-		if slices.ContainsFunc(left, func(p string) bool { return strings.HasPrefix(p, "default/") && slices.Contains(pods, p) }) {
-			return fmt.Errorf("its pods were %s and are %s", pods, left)
-		}
-
-		return nil
-	}))
+	w.eventually(ctx, "the node is drained", func(ctx context.Context) {
+		left = w.podsOn(ctx, nodeName) // the last pod can still be ending when there are few enough
+		stays := slices.ContainsFunc(left, func(p string) bool { return strings.HasPrefix(p, "default/") && slices.Contains(pods, p) })
+		must.That(!stays, "its pods were %s and are %s", pods, left)
+	})
 	checked("a change for which the node has too many pods drains it first: %d pods, then %d", len(pods), len(left))
-	must.OK(w.push(ctx, 0, "maxPods: 121"))
-	must.OK(w.available(ctx, "default", "web"))
-
-	return w.sameControlPlane(ctx, before)
+	w.push(ctx, 0, "maxPods: 121")
+	w.available(ctx, "default", "web")
+	w.sameControlPlane(ctx, before)
 }
 
 // push gives the rollout a drop-in, waits until it is complete or has stopped,
 // and requires the exit code of rollout status.
-func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...string) (err error) {
-	defer must.Catch(&err)
-
-	file := must.Get(w.file("push.yaml", kubeletConfiguration(dropIn)))
+func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...string) {
+	file := w.file("push.yaml", kubeletConfiguration(dropIn))
 	args := append([]string{"push", rolloutName, "--filename=" + file, "--yes", "--trial-duration=15s", "--crash-loop-threshold=1", "--preflight=off"}, flags...)
-	out, got := must.Get2(w.evenkeel(ctx, args...))
-	if got != 0 && got != code && got != 3 { // 3: it has not seen the end
-		return fmt.Errorf("push of %q ended with %d: %s", dropIn, got, out)
-	}
-
-	out, got, err = w.evenkeel(ctx, "rollout", "status", rolloutName, "--watch", "--timeout=80m")
-	if err == nil && got != code {
-		err = fmt.Errorf("the rollout of %q ended with %d, want %d: %s", dropIn, got, code, out)
-	}
-
-	return err
+	out, got := w.evenkeel(ctx, args...)
+	must.That(got == 0 || got == code || got == 3, "push of %q ended with %d: %s", dropIn, got, out) // 3: it has not seen the end
+	out, got = w.evenkeel(ctx, "rollout", "status", rolloutName, "--watch", "--timeout=80m")
+	must.That(got == code, "the rollout of %q ended with %d, want %d: %s", dropIn, got, code, out)
 }
 
 // pods lists the pods of a namespace; "" is all namespaces.
-func (w *whole) pods(ctx context.Context, namespace string, o metav1.ListOptions) (_ []corev1.Pod, err error) {
-	defer must.Catch(&err)
-
-	client := must.Get(w.client())
-	return must.Get(client.CoreV1().Pods(namespace).List(ctx, o)).Items, nil
+func (w *whole) pods(ctx context.Context, namespace string, o metav1.ListOptions) []corev1.Pod {
+	return must.Get(w.client().CoreV1().Pods(namespace).List(ctx, o)).Items
 }
 
 // podsOn returns the pods of a node, as namespace/name, that have not ended.
-func (w *whole) podsOn(ctx context.Context, node string) (names []string, err error) {
-	defer must.Catch(&err)
-
-	for _, p := range must.Get(w.pods(ctx, "", metav1.ListOptions{FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"})) {
+func (w *whole) podsOn(ctx context.Context, node string) (names []string) {
+	for _, p := range w.pods(ctx, "", metav1.ListOptions{FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"}) {
 		names = append(names, p.Namespace+"/"+p.Name)
 	}
 
-	return names, nil
+	return names
 }
 
 // away returns the longest time between two answers of the API server while
 // something is done.
-func (w *whole) away(ctx context.Context, do func() error) (longest time.Duration, err error) {
-	defer must.Catch(&err)
-
-	client := must.Get(w.client())
+func (w *whole) away(ctx context.Context, do func()) (longest time.Duration) {
+	client := w.client()
 	done, stop := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -148,9 +127,10 @@ func (w *whole) away(ctx context.Context, do func() error) (longest time.Duratio
 			cancel()
 		}
 	})
-	err = attempt(do)
+	err := must.Try(do)
 	stop()
 	asking.Wait()
+	must.OK(err)
 
-	return longest.Round(100 * time.Millisecond), err
+	return longest.Round(100 * time.Millisecond)
 }

@@ -5,8 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/build/image"
 	"github.com/evenkeel/evenkeel/testkit/must"
-	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
 // kubernetesRelease is a version of Kubernetes: a directory with its programs,
@@ -26,23 +23,17 @@ type kubernetesRelease struct {
 }
 
 // releaseIn asks the kubeadm of a directory for its version.
-func releaseIn(ctx context.Context, dir string) (r kubernetesRelease, err error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(dir, "kubeadm"), "version", "-o", "short").Output()
-	return kubernetesRelease{dir: dir, version: strings.TrimSpace(string(out))}, err
+func releaseIn(ctx context.Context, dir string) (r kubernetesRelease) {
+	out := must.Get(exec.CommandContext(ctx, filepath.Join(dir, "kubeadm"), "version", "-o", "short").Output())
+	return kubernetesRelease{dir: dir, version: strings.TrimSpace(string(out))}
 }
-
-// onNode are the programs that a node has from packages; kubeadm's images
-// contain the others.
-var onNode = []string{"kubeadm", "kubelet", "kubectl"}
 
 // pack writes the programs of a node and images.tar, all images that kubeadm
 // wants, into a directory. Pause is the program of the sandboxes; tables is a
 // tar archive with iptables, which kube-proxy runs.
-func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string) (err error) {
-	defer must.Catch(&err)
-
+func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string) {
 	must.OK(os.MkdirAll(into, 0o755))
-	for _, name := range onNode {
+	for _, name := range []string{"kubeadm", "kubelet", "kubectl"} { // a node has them from packages; kubeadm's images contain the others
 		must.OK(os.Link(filepath.Join(r.dir, name), filepath.Join(into, name)))
 	}
 
@@ -57,57 +48,43 @@ func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string)
 		case "kube-proxy":
 			i.Base = tables
 		case "coredns", "etcd":
-			must.OK(saysVersion(ctx, i.Programs[0].File, tag))
+			saysVersion(ctx, i.Programs[0].File, tag)
 		}
 
 		archive, _ := must.Get2(i.Archive())
 		must.OK(os.WriteFile(filepath.Join(into, name+".tar"), archive, 0o644))
 	}
-
-	return nil
 }
 
 // saysVersion requires that a program is of the version in an image's tag, such
 // as v1.14.2 or 3.6.8-0.
-func saysVersion(ctx context.Context, program, tag string) error {
+func saysVersion(ctx context.Context, program, tag string) {
 	version, _, _ := strings.Cut(strings.TrimPrefix(tag, "v"), "-")
-	out, err := exec.CommandContext(ctx, program, "--version").CombinedOutput()
-	if err == nil && !strings.Contains(string(out), version) {
-		err = fmt.Errorf("%s is not the version %s that kubeadm wants: %s", program, version, out)
-	}
+	out := succeeds(ctx, program, "--version")
+	must.That(strings.Contains(out, version), "%s is not the version %s that kubeadm wants: %s", program, version, out)
+}
 
-	return err
+// succeeds runs a program of the host, which must succeed, and returns what it
+// printed.
+func succeeds(ctx context.Context, program string, args ...string) string {
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	must.That(err == nil, "%s: %w: %s", program, err, out)
+
+	return string(out)
 }
 
 // tablesOf archives the iptables of the image's Debian with what they need.
-func tablesOf(ctx context.Context, debian, file string) error {
+func tablesOf(ctx context.Context, debian, file string) {
 	const library = "usr/lib/x86_64-linux-gnu/"
 	args := []string{"--create", "--file", file, "--directory", debian, "lib", "lib64", "etc/alternatives", library + "xtables", "usr/lib64"}
 	for _, pattern := range []string{"usr/sbin/*tables*", library + "libxtables.so*", library + "libmnl.so*", library + "libnftnl.so*", library + "libc.so.6", library + "libm.so.6",
 		library + "libip*tc.so*", library + "ld-linux-x86-64.so.2"} {
-		found, err := filepath.Glob(filepath.Join(debian, pattern))
-		if err != nil || len(found) == 0 {
-			return errors.Join(fmt.Errorf("%s has no %s", debian, pattern), err)
-		}
-
+		found := must.Get(filepath.Glob(filepath.Join(debian, pattern)))
+		must.That(len(found) > 0, "%s has no %s", debian, pattern)
 		for _, name := range found {
 			args = append(args, strings.TrimPrefix(name, debian+"/"))
 		}
 	}
 
-	if out, err := exec.CommandContext(ctx, "tar", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("archive iptables: %w: %s", err, out)
-	}
-
-	return nil
-}
-
-// dataDisk makes a disk of a directory's files.
-func dataDisk(ctx context.Context, dir, file string) (vm.Disk, error) {
-	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-L", "data", "-d", dir, file, "3G").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("make the disk %s: %w: %s", file, err, out)
-	}
-
-	return vm.Disk{File: file}, err
+	succeeds(ctx, "tar", args...)
 }

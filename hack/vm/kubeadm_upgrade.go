@@ -36,28 +36,20 @@ node: {patches: {directory: /root/patches}}
 
 // plansUpgrade finds a feature gate that the new version does not have, before
 // anything is upgraded.
-func plansUpgrade(ctx context.Context, w *whole) (err error) {
+func plansUpgrade(ctx context.Context, w *whole) {
 	plan := append([]string{"component", "plan", w.new.version}, w.binaries()...)
-	must.OK(w.plugin(ctx, "Nothing must be migrated by hand", plan...))
-	original := must.Get(w.stored(ctx, "kubelet-config")).Data["kubelet"]
-	must.OK(w.storeKubeletConfig(ctx, original+removedGate+"\n"))
-	out, code := must.Get2(w.evenkeel(ctx, plan...))
-	if code != 2 || !strings.Contains(out, "PodLifecycleSleepAction") {
-		return fmt.Errorf("component plan ended with %d: %s", code, out)
-	}
-
+	w.plugin(ctx, "Nothing must be migrated by hand", plan...)
+	original := w.stored(ctx, "kubelet-config").Data["kubelet"]
+	w.storeKubeletConfig(ctx, original+removedGate+"\n")
+	out, code := w.evenkeel(ctx, plan...)
+	must.That(code == 2 && strings.Contains(out, "PodLifecycleSleepAction"), "component plan ended with %d: %s", code, out)
 	checked("component plan finds the gate in kubelet-config, which %s does not have", w.new.version)
-	must.OK(w.storeKubeletConfig(ctx, original))
+	w.storeKubeletConfig(ctx, original)
 
-	must.OK(w.push(ctx, 0, "maxPods: 121\n"+removedGate))
-	out, code = must.Get2(w.evenkeel(ctx, "survey", w.binaries()[0]))
-	if code != 2 || !strings.Contains(out, "2 would not: unrecognized feature gate: PodLifecycleSleepAction") {
-		return fmt.Errorf("survey ended with %d: %s", code, out)
-	}
-
+	w.push(ctx, 0, "maxPods: 121\n"+removedGate)
+	out, code = w.evenkeel(ctx, "survey", w.binaries()[0])
+	must.That(code == 2 && strings.Contains(out, "2 would not: unrecognized feature gate: PodLifecycleSleepAction"), "survey ended with %d: %s", code, out)
 	checked("survey says that both nodes would not start with kubelet %s, because of the gate in their active configuration", w.new.version)
-
-	return nil
 }
 
 // binaries are the flags that name the programs of the new version.
@@ -66,21 +58,17 @@ func (w *whole) binaries() []string {
 }
 
 // stored returns one of kubeadm's ConfigMaps.
-func (w *whole) stored(ctx context.Context, name string) (cm *corev1.ConfigMap, err error) {
-	err = w.eventually(ctx, "read "+name, func(ctx context.Context) (err error) {
-		client := must.Get(w.client())
-		cm, err = client.CoreV1().ConfigMaps("kube-system").Get(ctx, name, metav1.GetOptions{})
-		return err
+func (w *whole) stored(ctx context.Context, name string) (cm *corev1.ConfigMap) {
+	w.eventually(ctx, "read "+name, func(ctx context.Context) {
+		cm = must.Get(w.client().CoreV1().ConfigMaps("kube-system").Get(ctx, name, metav1.GetOptions{}))
 	})
-	return cm, err
+	return cm
 }
 
-func (w *whole) storeKubeletConfig(ctx context.Context, content string) error {
-	return w.eventually(ctx, "write kubelet-config", func(ctx context.Context) error {
-		client := must.Get(w.client())
+func (w *whole) storeKubeletConfig(ctx context.Context, content string) {
+	w.eventually(ctx, "write kubelet-config", func(ctx context.Context) {
 		patch := must.Get(json.Marshal(map[string]any{"data": map[string]string{"kubelet": content}}))
-		_, err := client.CoreV1().ConfigMaps("kube-system").Patch(ctx, "kubelet-config", types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+		must.Get(w.client().CoreV1().ConfigMaps("kube-system").Patch(ctx, "kubelet-config", types.MergePatchType, patch, metav1.PatchOptions{}))
 	})
 }
 
@@ -104,78 +92,68 @@ func changedLines(before, after string) (names []string) {
 
 // losesPower cuts the power of the control plane in the middle of kubeadm
 // upgrade apply. The node's active configuration has the removed gate.
-func losesPower(ctx context.Context, w *whole) (err error) {
-	must.OK(w.newPrograms(ctx, w.machine))
-	w.files, w.configs = must.Get(w.run(ctx, w.machine, written, prompt)), must.Get(w.configMaps(ctx))
-	must.Get(w.run(ctx, w.machine, "systemd-run --quiet --collect --unit=upgrade kubeadm upgrade apply --config=/root/upgrade.yaml", prompt))
-	must.Get(w.run(ctx, w.machine, `until grep -q :`+w.new.version+` /etc/kubernetes/manifests/kube-apiserver.yaml; do
+func losesPower(ctx context.Context, w *whole) {
+	w.newPrograms(ctx, w.machine)
+	w.files, w.configs = w.run(ctx, w.machine, written, prompt), w.configMaps(ctx)
+	w.run(ctx, w.machine, "systemd-run --quiet --collect --unit=upgrade kubeadm upgrade apply --config=/root/upgrade.yaml", prompt)
+	w.run(ctx, w.machine, `until grep -q :`+w.new.version+` /etc/kubernetes/manifests/kube-apiserver.yaml; do
   systemctl is-active --quiet upgrade || { journalctl --unit=upgrade --no-pager --output=cat | tail -n 20; exit 1; }
   sleep 1
 done
-sync # kubeadm does not: it would lose the certificates that it has just renewed`, patience))
-	must.OK(w.cutPower(ctx))
-	must.OK(w.becomesHealthy(ctx, w.machine))
-	must.OK(w.comesBack(ctx, nodeName, w.old.version))
-	must.OK(w.activeSays(ctx, nodeName, "True"))
+sync # kubeadm does not: it would lose the certificates that it has just renewed`, patience)
+	w.cutPower(ctx)
+	w.becomesHealthy(ctx, w.machine)
+	w.comesBack(ctx, nodeName, w.old.version)
+	w.activeSays(ctx, nodeName, "True")
 	checked("a power cut after kubeadm has replaced the API server: the node comes back on the configuration with the gate")
-
-	return nil
 }
 
 // upgradesControlPlane repeats kubeadm upgrade apply.
-func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
-	must.OK(w.kubeadmUpgrades(ctx, w.machine, "apply"))
-	files := changedLines(w.files, must.Get(w.run(ctx, w.machine, written, prompt)))
+func upgradesControlPlane(ctx context.Context, w *whole) {
+	w.kubeadmUpgrades(ctx, w.machine, "apply")
+	files := changedLines(w.files, w.run(ctx, w.machine, written, prompt))
 	checked("kubeadm upgrade apply to %s passes when it is repeated; on the node it has written %s", w.new.version, strings.Join(files, " "))
-	checked("in the API it has written %s", strings.Join(changedLines(w.configs, must.Get(w.configMaps(ctx))), " "))
-	must.OK(w.activeSays(ctx, nodeName, "True"))
-
-	return w.prints(ctx, nodeName, "after kubeadm upgrade apply")
+	checked("in the API it has written %s", strings.Join(changedLines(w.configs, w.configMaps(ctx)), " "))
+	w.activeSays(ctx, nodeName, "True")
+	w.prints(ctx, nodeName, "after kubeadm upgrade apply")
 }
 
 // replacesKubelet gives the node of the control plane the new kubelet, which
 // does not know the gate of its configuration.
-func replacesKubelet(ctx context.Context, w *whole) (err error) {
-	must.OK(w.replaceKubelet(ctx, w.machine, nodeName))
-	must.OK(w.activeSays(ctx, nodeName, "False"))
-	nc := must.Get(w.reportOf(ctx, nodeName))
+func replacesKubelet(ctx context.Context, w *whole) {
+	w.replaceKubelet(ctx, w.machine, nodeName)
+	w.activeSays(ctx, nodeName, "False")
+	nc := w.reportOf(ctx, nodeName)
 	checked("kubelet %s does not know the gate: the node goes back to its own file and is Ready: %s", w.new.version, bed.ConfigOK(nc).Message)
-	processesBefore := must.Get(w.run(ctx, w.machine, processes, prompt))
-	must.OK(w.push(ctx, 2, "maxPods: 125\n"+removedGate, "--preflight=require", "--max-failures=1"))
-	out, _ := must.Get2(w.evenkeel(ctx, "rollout", "status", rolloutName))
-	if !strings.Contains(out, "PreflightRefused") || !strings.Contains(out, "PodLifecycleSleepAction") {
-		return fmt.Errorf("the rollout of a removed gate was stopped by something else: %s", out)
-	}
-	if now := must.Get(w.run(ctx, w.machine, processes, prompt)); now != processesBefore {
-		return fmt.Errorf("a refused preflight has changed the processes from %s to %s", processesBefore, now)
-	}
-
+	before := w.run(ctx, w.machine, processes, prompt)
+	w.push(ctx, 2, "maxPods: 125\n"+removedGate, "--preflight=require", "--max-failures=1")
+	out, _ := w.evenkeel(ctx, "rollout", "status", rolloutName)
+	must.That(strings.Contains(out, "PreflightRefused") && strings.Contains(out, "PodLifecycleSleepAction"),
+		"the rollout of a removed gate was stopped by something else: %s", out)
+	w.sameProcesses(ctx, w.machine, before)
 	checked("a preflight finds the gate before anything stops")
-	must.OK(w.push(ctx, 0, "maxPods: 122"))
-	must.OK(w.runsWith(ctx, 122))
+	w.push(ctx, 0, "maxPods: 122")
+	w.runsWith(ctx, 122)
 	checked("a configuration without the gate is rolled out to the new kubelet and to the old one")
-
-	return nil
 }
 
 // upgradesWorker runs kubeadm upgrade node after an edit of kubelet-config. The
 // active configuration suits the new kubelet.
-func upgradesWorker(ctx context.Context, w *whole) (err error) {
-	must.OK(w.newPrograms(ctx, w.worker))
-	must.OK(w.storeKubeletConfig(ctx, must.Get(w.stored(ctx, "kubelet-config")).Data["kubelet"]+"containerLogMaxFiles: 6\n"))
-	before := must.Get(w.run(ctx, w.worker, written, prompt))
-	must.OK(w.kubeadmUpgrades(ctx, w.worker, "node"))
-	after := must.Get(w.run(ctx, w.worker, written, prompt))
+func upgradesWorker(ctx context.Context, w *whole) {
+	w.newPrograms(ctx, w.worker)
+	w.storeKubeletConfig(ctx, w.stored(ctx, "kubelet-config").Data["kubelet"]+"containerLogMaxFiles: 6\n")
+	before := w.run(ctx, w.worker, written, prompt)
+	w.kubeadmUpgrades(ctx, w.worker, "node")
+	after := w.run(ctx, w.worker, written, prompt)
 	checked("kubeadm upgrade node has written %s", strings.Join(changedLines(before, after), " "))
-	must.OK(w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionTrue))
-	must.OK(w.prints(ctx, workerName, "after kubeadm upgrade node"))
-	must.OK(w.replaceKubelet(ctx, w.worker, workerName))
-	must.OK(w.activeSays(ctx, workerName, "True"))
+	w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionTrue)
+	w.prints(ctx, workerName, "after kubeadm upgrade node")
+	w.replaceKubelet(ctx, w.worker, workerName)
+	w.activeSays(ctx, workerName, "True")
 	checked("the active configuration has passed a new trial with kubelet %s", w.new.version)
-	must.OK(w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionFalse))
-	must.OK(w.prints(ctx, workerName, "with the new kubelet"))
-
-	return w.findsNothing(ctx)
+	w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionFalse)
+	w.prints(ctx, workerName, "with the new kubelet")
+	w.findsNothing(ctx)
 }
 
 // readsConfigz waits until the kube-proxy of a machine says that it runs with
@@ -185,163 +163,126 @@ do sleep 1; done`
 
 // storesComponents changes the stored configuration of kube-proxy, which its
 // pods read when they start.
-func storesComponents(ctx context.Context, w *whole) (err error) {
+func storesComponents(ctx context.Context, w *whole) {
 	apply := append([]string{"component", "apply", w.new.version, "--yes"}, w.binaries()...)
-	before, restarts := must.Get(w.configMaps(ctx)), must.Get(w.proxyRestarts(ctx))
-	must.OK(w.plugin(ctx, "", apply...))
-	if after := must.Get(w.configMaps(ctx)); after != before {
-		return fmt.Errorf("component apply has written %s", strings.Join(changedLines(before, after), " "))
-	}
-
+	before, restarts := w.configMaps(ctx), w.proxyRestarts(ctx)
+	w.plugin(ctx, "", apply...)
+	after := w.configMaps(ctx)
+	must.That(after == before, "component apply has written %s", strings.Join(changedLines(before, after), " "))
 	checked("component apply writes nothing after kubeadm's upgrade")
 
-	changed := strings.Replace(must.Get(w.stored(ctx, "kube-proxy")).Data["config.conf"], "minSyncPeriod: 0s", "minSyncPeriod: 2s", 1)
-	file := must.Get(w.file("kube-proxy.yaml", changed))
-	must.OK(w.plugin(ctx, "", append(apply, "--config="+file)...))
+	changed := strings.Replace(w.stored(ctx, "kube-proxy").Data["config.conf"], "minSyncPeriod: 0s", "minSyncPeriod: 2s", 1)
+	file := w.file("kube-proxy.yaml", changed)
+	w.plugin(ctx, "", append(apply, "--config="+file)...)
 	for _, m := range []*vm.Machine{w.machine, w.worker} {
-		must.Get(w.run(ctx, m, `until grep -q 'minSyncPeriod: 2s' /var/lib/kubelet/pods/*/volumes/kubernetes.io~configmap/kube-proxy/config.conf
-do sleep 1; done`, patience))
+		w.run(ctx, m, `until grep -q 'minSyncPeriod: 2s' /var/lib/kubelet/pods/*/volumes/kubernetes.io~configmap/kube-proxy/config.conf
+do sleep 1; done`, patience)
 	}
 
 	must.OK(bed.Pause(ctx, time.Minute)) // a restart would follow at once
-	if now := must.Get(w.proxyRestarts(ctx)); !maps.Equal(now, restarts) {
-		return fmt.Errorf("the restarts of kube-proxy were %v and are %v", restarts, now)
-	}
-
+	now := w.proxyRestarts(ctx)
+	must.That(maps.Equal(now, restarts), "the restarts of kube-proxy were %v and are %v", restarts, now)
 	checked("component apply of kube-proxy's configuration: the nodes have it, and no kube-proxy restarts because of it")
-	must.Get(w.kubectl(ctx, "--namespace=kube-system", "rollout", "restart", "daemonset/kube-proxy"))
-	must.Get(w.kubectl(ctx, "--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=40m"))
-	must.Get(w.run(ctx, w.worker, readsConfigz, patience))
+	w.kubectl(ctx, "--namespace=kube-system", "rollout", "restart", "daemonset/kube-proxy")
+	w.kubectl(ctx, "--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=40m")
+	w.run(ctx, w.worker, readsConfigz, patience)
 	checked("a restart of the DaemonSet brings it to the kube-proxies")
-	must.OK(w.plugin(ctx, "", "component", "undo", "--yes"))
-
-	return nil
+	w.plugin(ctx, "", "component", "undo", "--yes")
 }
 
 // proxyRestarts returns how often the kube-proxy of each node was restarted, as
 // soon as all are Ready.
-func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, err error) {
-	err = w.eventually(ctx, "every kube-proxy is Ready", func(ctx context.Context) error {
-		pods := must.Get(w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
+func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32) {
+	w.eventually(ctx, "every kube-proxy is Ready", func(ctx context.Context) {
+		pods := w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
 		restarts = map[string]int32{}
 		for _, p := range pods {
 			for _, c := range p.Status.ContainerStatuses {
-				if !c.Ready {
-					return fmt.Errorf("pod %s is not Ready: %+v", p.Name, c)
-				}
-
+				must.That(c.Ready, "pod %s is not Ready: %+v", p.Name, c)
 				restarts[p.Spec.NodeName] = c.RestartCount
 			}
 		}
-
-		return nil
 	})
-	return restarts, err
+	return restarts
 }
 
 // reportOf returns a node's NodeConfig, also while the API server restarts.
-func (w *whole) reportOf(ctx context.Context, name string) (nc *v1alpha1.NodeConfig, err error) {
-	err = w.eventually(ctx, "read the NodeConfig of "+name, func(ctx context.Context) (err error) {
-		nc, err = w.configOf(ctx, name)
-		return err
-	})
-	return nc, err
+func (w *whole) reportOf(ctx context.Context, name string) (nc *v1alpha1.NodeConfig) {
+	w.eventually(ctx, "read the NodeConfig of "+name, func(ctx context.Context) { nc = w.configOf(ctx, name) })
+	return nc
 }
 
 // prints prints what a node reports, for the record.
-func (w *whole) prints(ctx context.Context, name, when string) (err error) {
-	defer must.Catch(&err)
-
-	nc := must.Get(w.reportOf(ctx, name))
-	for _, c := range nc.Status.Conditions {
+func (w *whole) prints(ctx context.Context, name, when string) {
+	for _, c := range w.reportOf(ctx, name).Status.Conditions {
 		fmt.Printf("  %s %s: %s=%s %s: %s\n", name, when, c.Type, c.Status, c.Reason, c.Message)
 	}
-
-	return nil
 }
 
 // kubeadmUpgrades runs kubeadm upgrade apply or node, as often as an
 // administrator would: kubeadm has timeouts of its own, such as two seconds for
 // containerd, and may be run again.
-func (w *whole) kubeadmUpgrades(ctx context.Context, m *vm.Machine, command string) error {
-	_, err := w.run(ctx, m, fmt.Sprintf(`for attempt in 1 2 3 4 5; do
+func (w *whole) kubeadmUpgrades(ctx context.Context, m *vm.Machine, command string) {
+	w.run(ctx, m, fmt.Sprintf(`for attempt in 1 2 3 4 5; do
   kubeadm upgrade %s --config=/root/upgrade.yaml >/root/upgrade.log 2>&1 && exit
   sleep 30
 done
 tail -n 20 /root/upgrade.log; exit 1`, command), 2*patience)
-	return err
 }
 
 // newPrograms imports the images of the new version, and replaces kubeadm, as
 // its documentation describes.
-func (w *whole) newPrograms(ctx context.Context, m *vm.Machine) (err error) {
-	defer must.Catch(&err)
-
+func (w *whole) newPrograms(ctx context.Context, m *vm.Machine) {
 	must.OK(m.PutFile(ctx, "/root/upgrade.yaml", 0o600, fmt.Appendf(nil, upgradeConfig, w.new.version)))
-	_, err = w.run(ctx, m, fmt.Sprintf(`set -e
+	w.run(ctx, m, fmt.Sprintf(`set -e
 for archive in /data/%[1]s/*.tar; do ctr --namespace k8s.io images import $archive; done
 install /data/%[1]s/kubeadm /data/%[1]s/kubectl /usr/bin/`, w.new.version), patience)
-
-	return err
 }
 
 // replaceKubelet does what a package does, and waits until the node is Ready
 // with the new version.
-func (w *whole) replaceKubelet(ctx context.Context, m *vm.Machine, name string) (err error) {
-	defer must.Catch(&err)
-
-	must.Get(w.run(ctx, m, "install /data/"+w.new.version+"/kubelet /usr/bin/kubelet && systemctl daemon-reload && systemctl restart kubelet", patience))
-	must.OK(w.becomesHealthy(ctx, m))
-
-	return w.comesBack(ctx, name, w.new.version)
+func (w *whole) replaceKubelet(ctx context.Context, m *vm.Machine, name string) {
+	w.run(ctx, m, "install /data/"+w.new.version+"/kubelet /usr/bin/kubelet && systemctl daemon-reload && systemctl restart kubelet", patience)
+	w.becomesHealthy(ctx, m)
+	w.comesBack(ctx, name, w.new.version)
 }
 
 // comesBack waits until a node is Ready with a kubelet of this version.
-func (w *whole) comesBack(ctx context.Context, name, version string) error {
-	return w.eventually(ctx, name+" is Ready", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		n := must.Get(client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}))
-		if n.Status.NodeInfo.KubeletVersion != version || !fleet.IsReady(n) {
-			return fmt.Errorf("it has kubelet %s, want %s; its conditions are %+v", n.Status.NodeInfo.KubeletVersion, version, n.Status.Conditions)
-		}
-
-		return nil
+func (w *whole) comesBack(ctx context.Context, name, version string) {
+	w.eventually(ctx, name+" is Ready", func(ctx context.Context) {
+		n := must.Get(w.client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}))
+		must.That(n.Status.NodeInfo.KubeletVersion == version && fleet.IsReady(n),
+			"it has kubelet %s, want %s; its conditions are %+v", n.Status.NodeInfo.KubeletVersion, version, n.Status.Conditions)
 	})
 }
 
 // activeSays waits until a node's ConfigOK has this status and no trial runs.
-func (w *whole) activeSays(ctx context.Context, name string, status metav1.ConditionStatus) error {
-	return w.says(ctx, name, v1alpha1.ConditionConfigOK, status)
+func (w *whole) activeSays(ctx context.Context, name string, status metav1.ConditionStatus) {
+	w.says(ctx, name, v1alpha1.ConditionConfigOK, status)
 }
 
 // says waits until a condition of a node has this status and no trial runs.
-func (w *whole) says(ctx context.Context, name, condition string, status metav1.ConditionStatus) error {
-	return w.eventually(ctx, fmt.Sprintf("%s of %s is %s", condition, name, status), func(ctx context.Context) error {
-		nc := must.Get(w.configOf(ctx, name))
-		if c := meta.FindStatusCondition(nc.Status.Conditions, condition); c == nil || c.Status != status || nc.Status.Trial != nil {
-			return fmt.Errorf("it is %+v; trial %+v", c, nc.Status.Trial)
-		}
-
-		return nil
+func (w *whole) says(ctx context.Context, name, condition string, status metav1.ConditionStatus) {
+	w.eventually(ctx, fmt.Sprintf("%s of %s is %s", condition, name, status), func(ctx context.Context) {
+		nc := w.configOf(ctx, name)
+		c := meta.FindStatusCondition(nc.Status.Conditions, condition)
+		must.That(c != nil && c.Status == status && nc.Status.Trial == nil, "it is %+v; trial %+v", c, nc.Status.Trial)
 	})
 }
 
 // cutPower ends the machine of the control plane at once, and boots it again.
-func (w *whole) cutPower(ctx context.Context) (err error) {
-	must.OK(w.machine.Kill())
-	w.machine, err = w.boot(ctx, w.controlOptions())
-	return err
+func (w *whole) cutPower(ctx context.Context) {
+	w.machine.Kill()
+	w.machine = w.boot(ctx, w.controlOptions())
 }
 
 // configMaps lists kubeadm's ConfigMaps with their annotations and versions,
 // one in a line.
-func (w *whole) configMaps(ctx context.Context) (lines string, err error) {
-	defer must.Catch(&err)
-
+func (w *whole) configMaps(ctx context.Context) (lines string) {
 	for _, name := range []string{"kubeadm-config", "kubelet-config", "kube-proxy", "coredns"} {
-		cm := must.Get(w.stored(ctx, name))
+		cm := w.stored(ctx, name)
 		lines += fmt.Sprintf("%s %v %s\n", cm.ResourceVersion, cm.Annotations, name)
 	}
 
-	return lines, nil
+	return lines
 }

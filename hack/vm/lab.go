@@ -59,9 +59,7 @@ type lab struct {
 }
 
 // open builds the image.
-func (l *lab) open(ctx context.Context) (err error) {
-	defer must.Catch(&err)
-
+func (l *lab) open(ctx context.Context) {
 	l.dir = must.Get(os.MkdirTemp("", "evkvm-"))
 	begin := time.Now()
 	l.image = must.Get(vm.Build(ctx, l.cache, l.kubelet, os.Stdout))
@@ -69,31 +67,24 @@ func (l *lab) open(ctx context.Context) (err error) {
 	var reason string
 	l.accel, reason = vm.Accel(ctx, l.image)
 	fmt.Printf("accelerator: %s (%s)\n", l.accel, reason)
-
-	return nil
 }
 
 // hostCluster starts the cluster of the host, or uses it again.
-func (l *lab) hostCluster(ctx context.Context) (err error) {
+func (l *lab) hostCluster(ctx context.Context) {
 	if l.cluster == nil {
-		l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster")})
-	}
-	if err == nil {
-		l.admin = l.cluster.AdminKubeconfig()
+		l.cluster = must.Get(localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster")}))
 	}
 
-	return err
+	l.admin = l.cluster.AdminKubeconfig()
 }
 
 // close stops everything. The files stay if a machine was discarded after a
 // failure.
 func (l *lab) close() error {
+	l.discard()
 	var err error
-	if l.machine != nil {
-		err = l.machine.Kill()
-	}
 	if l.cluster != nil {
-		err = errors.Join(err, l.cluster.Stop())
+		err = l.cluster.Stop()
 	}
 	if left, globErr := filepath.Glob(filepath.Join(l.dir, "failed-*")); globErr == nil && len(left) == 0 {
 		err = errors.Join(err, os.RemoveAll(l.dir))
@@ -104,24 +95,18 @@ func (l *lab) close() error {
 
 // node returns the machine whose kubelet is a Ready node; it makes a new one if
 // there is none.
-func (l *lab) node(ctx context.Context) (_ *vm.Machine, err error) {
-	defer must.Catch(&err)
-
-	must.OK(l.hostCluster(ctx))
-	if l.machine != nil {
-		return l.machine, nil
+func (l *lab) node(ctx context.Context) *vm.Machine {
+	l.hostCluster(ctx)
+	if l.machine == nil {
+		l.machine = l.boot(ctx, vm.Options{})
+		l.join(ctx, l.machine)
 	}
 
-	m := must.Get(l.boot(ctx, vm.Options{}))
-	l.machine = m
-
-	return m, l.join(ctx, m)
+	return l.machine
 }
 
 // boot starts a machine with a disk of its own.
-func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error) {
-	defer must.Catch(&err)
-
+func (l *lab) boot(ctx context.Context, o vm.Options) *vm.Machine {
 	l.count++
 	o.Dir = filepath.Join(l.dir, fmt.Sprintf("m%d", l.count))
 	must.OK(os.MkdirAll(o.Dir, 0o755))
@@ -131,33 +116,27 @@ func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error)
 
 	o.Image, o.Accel = l.image, l.accel
 	begin := time.Now()
-	m, err := vm.Start(ctx, o)
-	if err == nil {
-		fmt.Printf("  machine %d answers after %s\n", l.count, time.Since(begin).Round(time.Second))
-	}
+	m := must.Get(vm.Start(ctx, o))
+	fmt.Printf("  machine %d answers after %s\n", l.count, time.Since(begin).Round(time.Second))
 
-	return m, err
+	return m
 }
 
 // discard ends the shared machine.
 func (l *lab) discard() {
 	if l.machine != nil {
-		_ = l.machine.Kill() // never fails
+		l.machine.Kill()
 		l.machine = nil
 	}
 }
 
 // join makes the machine a node of the cluster, whose kubelet is configured
 // like kubeadm's, and waits until it is Ready.
-func (l *lab) join(ctx context.Context, m *vm.Machine) (err error) {
-	defer must.Catch(&err)
-
+func (l *lab) join(ctx context.Context, m *vm.Machine) {
 	begin := time.Now()
-	must.OK(Join(ctx, l.cluster, m, nodeName))
-	must.OK(l.ready(ctx))
+	Join(ctx, l.cluster, m, nodeName)
+	l.ready(ctx)
 	fmt.Printf("  the node is Ready after %s\n", time.Since(begin).Round(time.Second))
-
-	return nil
 }
 
 // kubeletConfig is like kubeadm's, with images that cannot be pulled again.
@@ -185,11 +164,8 @@ evictionHard: {memory.available: 50Mi, nodefs.available: 1%, nodefs.inodesFree: 
 
 // Join writes what the kubelet of a node needs, enables its unit and starts it.
 // It does not wait for it.
-func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) (err error) {
-	defer must.Catch(&err)
-
-	path := must.Get(c.NodeKubeconfig(name))
-	kubeconfig := must.Get(os.ReadFile(path))
+func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) {
+	kubeconfig := must.Get(os.ReadFile(must.Get(c.NodeKubeconfig(name))))
 	// The machine reaches the API server under an address that its certificate
 	// does not have.
 	server := regexp.MustCompile(`server: https://127\.0\.0\.1:(\d+)`)
@@ -206,73 +182,59 @@ func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name stri
 		must.OK(m.PutFile(ctx, f.path, 0o600, []byte(f.content)))
 	}
 
-	_, err = m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync")
-
-	return err
+	must.Get(m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync"))
 }
 
 // ready waits until the API says that the node is Ready.
-func (l *lab) ready(ctx context.Context) error {
-	return bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		n, err := l.object(ctx)
-		if err == nil && !fleet.IsReady(n) {
-			err = fmt.Errorf("the node's conditions are %+v", n.Status.Conditions)
-		}
-
-		return err
+func (l *lab) ready(ctx context.Context) {
+	bed.Await(ctx, patience, func(ctx context.Context) {
+		n := l.object(ctx)
+		must.That(fleet.IsReady(n), "the node's conditions are %+v", n.Status.Conditions)
 	})
 }
 
 // object reads the Node. What waits for a change reads often: a kubectl for
 // each read would take processor time from the machine.
-func (l *lab) object(ctx context.Context) (_ *corev1.Node, err error) {
-	defer must.Catch(&err)
-
-	client := must.Get(l.client())
-	return client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+func (l *lab) object(ctx context.Context) *corev1.Node {
+	return must.Get(l.client().CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{}))
 }
 
 // config reads the NodeConfig of the steps' node.
-func (l *lab) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+func (l *lab) config(ctx context.Context) *v1alpha1.NodeConfig {
 	return l.configOf(ctx, nodeName)
 }
 
 // configOf reads a node's NodeConfig.
-func (l *lab) configOf(ctx context.Context, name string) (_ *v1alpha1.NodeConfig, err error) {
-	defer must.Catch(&err)
-
-	client := must.Get(l.client())
-	raw := must.Get(client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", name).DoRaw(ctx))
+func (l *lab) configOf(ctx context.Context, name string) *v1alpha1.NodeConfig {
+	raw := must.Get(l.client().RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", name).DoRaw(ctx))
 	nc := &v1alpha1.NodeConfig{}
+	must.OK(json.Unmarshal(raw, nc))
 
-	return nc, json.Unmarshal(raw, nc)
+	return nc
 }
 
 // client returns a client with the administrator's rights. Connections are
 // shared by all of them.
-func (l *lab) client() (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", l.admin)
-	if err != nil {
-		return nil, err
-	}
-
-	return kubernetes.NewForConfig(config)
+func (l *lab) client() *kubernetes.Clientset {
+	return must.Get(kubernetes.NewForConfig(must.Get(clientcmd.BuildConfigFromFlags("", l.admin))))
 }
 
 // kubectl runs kubectl as the administrator, and returns what it printed.
-func (l *lab) kubectl(ctx context.Context, args ...string) (string, error) {
-	return l.program(ctx, "bin/tools/kubectl", args...)
+func (l *lab) kubectl(ctx context.Context, args ...string) string {
+	return must.Get(l.program(ctx, "bin/tools/kubectl", args...))
 }
 
-// evenkeel runs kubectl evenkeel as the administrator. The exit code is 0 if
-// the error is nil.
-func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code int, err error) {
-	out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() && !passes.MatchString(out) {
-		return out, exit.ExitCode(), nil
+// evenkeel runs kubectl evenkeel as the administrator, and returns what it
+// printed and its exit code.
+func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code int) {
+	out, err := l.program(ctx, "bin/kubectl-evenkeel", args...)
+	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.Exited() && !passes.MatchString(out) {
+		return out, exit.ExitCode()
 	}
 
-	return out, 0, err
+	must.OK(err)
+
+	return out, 0
 }
 
 // passes matches the errors of an API server that restarts, and of a machine
@@ -303,24 +265,26 @@ func (l *lab) program(ctx context.Context, path string, args ...string) (out str
 	return out, err
 }
 
+// explained runs a part of a step, and saves evidence if it fails.
+func (l *lab) explained(ctx context.Context, name string, run func()) {
+	if err := must.Try(run); err != nil {
+		l.evidence(ctx, name)
+		must.OK(err)
+	}
+}
+
 // evidence saves what explains a failure, and says where.
 func (l *lab) evidence(ctx context.Context, step string) {
 	dir := filepath.Join(l.dir, "failed-"+step)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		fmt.Println("  no evidence:", err)
-		return
-	}
-
-	if l.machine != nil {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil && l.machine != nil {
 		ctx, cancel := context.WithTimeout(ctx, prompt)
 		defer cancel()
-		out, err := l.machine.Run(ctx, "journalctl --no-pager -o short-precise -n 3000; systemctl status --no-pager kubelet containerd; evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel; df; ps ax; true")
-		if err != nil {
-			out += err.Error()
-		}
-		if err := os.WriteFile(filepath.Join(dir, "machine.log"), []byte(out), 0o644); err != nil {
-			fmt.Println("  no evidence:", err)
-		}
+		out, runErr := l.machine.Run(ctx, "journalctl --no-pager -o short-precise -n 3000; systemctl status --no-pager kubelet containerd; evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel; df; ps ax; true")
+		err = os.WriteFile(filepath.Join(dir, "machine.log"), fmt.Appendln([]byte(out), runErr), 0o644)
+	}
+	if err != nil {
+		fmt.Println("  no evidence:", err)
 	}
 
 	fmt.Printf("  evidence: %s, and the consoles in %s\n", dir, l.dir)

@@ -24,11 +24,11 @@ import (
 )
 
 // step is one test. Steps share a machine until a step fails or asks for its
-// own. run may use package must.
+// own. A step and what it calls end at the first error, with package must.
 type step struct {
 	name string
 	what string
-	run  func(ctx context.Context, l *lab) error
+	run  func(ctx context.Context, l *lab)
 }
 
 func main() {
@@ -78,7 +78,7 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 		}
 	}
 
-	if err := l.open(ctx); err != nil {
+	if err := must.Try(func() { l.open(ctx) }); err != nil {
 		return errors.Join(err, l.close())
 	}
 
@@ -90,7 +90,7 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 
 		fmt.Printf("\n%s: %s\n", s.name, s.what)
 		begin := time.Now()
-		if err := attempt(func() error { return s.run(ctx, l) }); err != nil {
+		if err := must.Try(func() { s.run(ctx, l) }); err != nil {
 			fmt.Printf("  FAILED after %s: %v\n", time.Since(begin).Round(time.Second), err)
 			l.evidence(ctx, s.name)
 			if !l.keep {
@@ -110,13 +110,6 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 	}
 
 	return err
-}
-
-// attempt runs a function that may use package must, and returns the error with
-// which it failed.
-func attempt(run func() error) (err error) {
-	defer must.Catch(&err)
-	return run()
 }
 
 // checked prints what a step has checked.

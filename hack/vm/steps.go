@@ -41,14 +41,12 @@ var steps = []step{
 	{"cuts", "the power fails at random moments, and the node comes up by itself", cutsPower},
 }
 
-func boots(ctx context.Context, l *lab) error {
-	m := must.Get(l.node(ctx))
+func boots(ctx context.Context, l *lab) {
+	m := l.node(ctx)
 	out := must.Get(m.Run(ctx, "cat /proc/1/comm; stat -f -c %T /sys/fs/cgroup; uname -r; systemctl is-active containerd kubelet"))
 	fields := strings.Fields(out)
-	if len(fields) != 5 || fields[0] != "systemd" || fields[1] != "cgroup2fs" || fields[3] != "active" || fields[4] != "active" {
-		return fmt.Errorf("the machine says %q", out)
-	}
-
+	must.That(len(fields) == 5 && fields[0] == "systemd" && fields[1] == "cgroup2fs" && fields[3] == "active" && fields[4] == "active",
+		"the machine says %q", out)
 	checked("the first process is systemd, cgroups are of version 2, the kernel is %s, containerd and the kubelet are active", fields[2])
 	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		out, err := m.Run(ctx, "systemctl is-system-running")
@@ -63,6 +61,4 @@ func boots(ctx context.Context, l *lab) error {
 	}))
 	took := must.Get(m.Run(ctx, "systemd-analyze time | head -1"))
 	checked("no unit has failed: %s", strings.TrimSpace(took))
-
-	return nil
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -18,12 +17,10 @@ import (
 )
 
 // checks runs the dry run before the agent is installed.
-func checks(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	m := must.Get(l.node(ctx))
-	must.OK(l.putPackage(ctx, m, l.previous))
-	_, before := must.Get2(l.unit(ctx, m))
+func checks(ctx context.Context, l *lab) {
+	m := l.node(ctx)
+	l.putPackage(ctx, m, l.previous)
+	_, before := l.unit(ctx, m)
 	const kubelet = " -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf --hostname-override=vm --node-ip=10.0.2.15"
 	const file = "printf 'apiVersion: kubelet.config.k8s.io/v1beta1\\nkind: KubeletConfiguration\\n%s\\n' '"
 	for _, c := range []struct {
@@ -36,68 +33,41 @@ func checks(ctx context.Context, l *lab) (err error) {
 		{"check rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --drop-in -" + kubelet, 1, "maxPods"},
 		{"install --dry-run prints the drop-in", "evenkeel-agent install --dry-run", 0, "ExecStart=/usr/bin/evenkeel-agent"},
 	} {
-		out, err := l.run(ctx, m, c.script, 4*prompt)
-		code := 0
-		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) {
-			code, err = exit.Code, nil
-		}
-		if err != nil {
-			return err
-		}
-		if code != c.code || !strings.Contains(out, c.words) {
-			return fmt.Errorf("%s: exit code %d, want %d and %q: %s", c.what, code, c.code, c.words, out)
-		}
-
+		out := l.run(ctx, m, "("+c.script+"); echo exit code $?", 4*prompt)
+		must.That(strings.HasSuffix(out, fmt.Sprintf("exit code %d\n", c.code)) && strings.Contains(out, c.words),
+			"%s: want exit code %d and %q: %s", c.what, c.code, c.words, out)
 		checked("%s", c.what)
 	}
 
-	_, after := must.Get2(l.unit(ctx, m))
-	if before != after {
-		return fmt.Errorf("the kubelet's process was %s and is %s", before, after)
-	}
-
+	_, after := l.unit(ctx, m)
+	must.That(before == after, "the kubelet's process was %s and is %s", before, after)
 	checked("the kubelet's process is still %s", after)
-
-	return nil
 }
 
 // unit returns the files of the kubelet's unit and its main process.
-func (l *lab) unit(ctx context.Context, m *vm.Machine) (files, pid string, err error) {
-	if files, err = l.run(ctx, m, "systemctl cat kubelet", prompt); err != nil {
-		return "", "", err
-	}
+func (l *lab) unit(ctx context.Context, m *vm.Machine) (files, pid string) {
+	files = l.run(ctx, m, "systemctl cat kubelet", prompt)
+	pid = l.run(ctx, m, "systemctl show --property=MainPID --value kubelet", prompt)
 
-	pid, err = l.run(ctx, m, "systemctl show --property=MainPID --value kubelet", prompt)
-
-	return files, strings.TrimSpace(pid), err
+	return files, strings.TrimSpace(pid)
 }
 
-func installs(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	m := must.Get(l.installed(ctx))
-	if runs, err := l.runsAgent(ctx, m); err != nil || !runs {
-		return errors.Join(errors.New("the kubelet's unit does not run the agent"), err)
-	}
-
-	must.Get(l.run(ctx, m, processes, prompt))
+func installs(ctx context.Context, l *lab) {
+	m := l.installed(ctx)
+	must.That(l.runsAgent(ctx, m), "the kubelet's unit does not run the agent")
+	l.run(ctx, m, processes, prompt)
 	checked("evenkeel-agent install of the package: the kubelet is the agent's child, the node is Ready")
-	files, pid := must.Get2(l.unit(ctx, m))
+	files, pid := l.unit(ctx, m)
 	const list = "ls /run/systemd/system/kubelet.service.d/ /etc/systemd/system/kubelet.service.d/ 2>&1; true"
-	before := must.Get(l.run(ctx, m, list, prompt))
-	if strings.Contains(before, "trial") || strings.Contains(before, ".tmp") || !strings.Contains(before, "90-evenkeel.conf") {
-		return fmt.Errorf("after the install: %s", before)
-	}
-
-	out := must.Get(l.run(ctx, m, "evenkeel-agent install", patience))
-	after := must.Get(l.run(ctx, m, list, prompt))
-	if filesNow, pidNow, err := l.unit(ctx, m); err != nil || filesNow != files || pidNow != pid || after != before {
-		return errors.Join(fmt.Errorf("a second install changes the unit: process %s, then %s; files %s, then %s", pid, pidNow, before, after), err)
-	}
-
+	before := l.run(ctx, m, list, prompt)
+	must.That(!strings.Contains(before, "trial") && !strings.Contains(before, ".tmp") && strings.Contains(before, "90-evenkeel.conf"),
+		"after the install: %s", before)
+	out := l.run(ctx, m, "evenkeel-agent install", patience)
+	after := l.run(ctx, m, list, prompt)
+	filesNow, pidNow := l.unit(ctx, m)
+	must.That(filesNow == files && pidNow == pid && after == before,
+		"a second install changes the unit: process %s, then %s; files %s, then %s", pid, pidNow, before, after)
 	checked("only 90-evenkeel.conf is left, and a second install changes nothing: %s", lastLine(out))
-
-	return nil
 }
 
 func lastLine(out string) string {
@@ -105,11 +75,10 @@ func lastLine(out string) string {
 	return lines[len(lines)-1]
 }
 
-func changes(ctx context.Context, l *lab) error {
-	must.Get(l.installed(ctx))
-	must.OK(l.change(ctx, 120))
+func changes(ctx context.Context, l *lab) {
+	l.installed(ctx)
+	l.change(ctx, 120)
 	checked("the first change is on trial, promoted, and in effect: the node has room for 120 pods")
-	return nil
 }
 
 // sizes is a configuration with small values that depend on the machine.
@@ -119,48 +88,35 @@ resources:
   maxPods: {perCPU: 61, perGiB: 67}
   reservations: {kubeReserved: {cpu: {percent: 5}, memory: {percent: 1}, ephemeral-storage: {percent: 1}}}`
 
-func resolvesRules(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	must.Get(l.installed(ctx))
-	must.OK(l.assign(ctx, 0, sizes, "proven", "--trial-duration=15s"))
+func resolvesRules(ctx context.Context, l *lab) {
+	l.installed(ctx)
+	l.assign(ctx, 0, sizes, "proven", "--trial-duration=15s")
 	p := must.Get(payload.Decode(payload.KeyKubeletDropin, []byte(sizes)))
-	node, nc := must.Get(l.object(ctx)), must.Get(l.config(ctx))
+	node, nc := l.object(ctx), l.config(ctx)
 	want := must.Get(p.Resolve(payload.CapacityOf(node.Status.Capacity)))
-	if !slices.Equal(nc.Status.ResolvedValues, want.Values) {
-		return fmt.Errorf("the agent resolved %v, but the capacity of the Node gives %v", nc.Status.ResolvedValues, want.Values)
-	}
-
+	must.That(slices.Equal(nc.Status.ResolvedValues, want.Values),
+		"the agent resolved %v, but the capacity of the Node gives %v", nc.Status.ResolvedValues, want.Values)
 	checked("the rules give what the Node's capacity gives: %v", want.Values)
-
-	return nil
 }
 
 // crashes is a configuration that passes the dry run: the kubelet compares it
 // with the machine only when it starts.
 const crashes = "kubeReserved: {ephemeral-storage: 100Ti}"
 
-func rollsBack(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	m, pods := must.Get2(l.proven(ctx))
-	must.OK(l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"))
-	nc := must.Get(l.config(ctx))
-	s := nc.Status
-	if len(s.BadConfigs) == 0 || s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID {
-		return fmt.Errorf("active %+v, last-known-good %+v, bad %+v", s.Active, s.LastKnownGood, s.BadConfigs)
-	}
-
-	must.OK(l.becomesHealthy(ctx, m))
-	must.OK(l.runsWith(ctx, pods))
+func rollsBack(ctx context.Context, l *lab) {
+	m, pods := l.proven(ctx)
+	l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s")
+	s := l.config(ctx).Status
+	must.That(len(s.BadConfigs) > 0 && s.Active != nil && s.LastKnownGood != nil && s.Active.UID == s.LastKnownGood.UID,
+		"active %+v, last-known-good %+v, bad %+v", s.Active, s.LastKnownGood, s.BadConfigs)
+	l.becomesHealthy(ctx, m)
+	l.runsWith(ctx, pods)
 	checked("a kubelet that crashes with the change is rolled back, and runs with room for %d pods: %s", pods, s.BadConfigs[len(s.BadConfigs)-1].Reason)
-
-	return nil
 }
 
-func journals(ctx context.Context, l *lab) error {
-	m := must.Get(l.installed(ctx))
-	out := must.Get(l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt))
+func journals(ctx context.Context, l *lab) {
+	m := l.installed(ctx)
+	out := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt)
 	own, kubelet := 0, 0
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "level=INFO") || strings.Contains(line, "level=WARN") {
@@ -171,21 +127,16 @@ func journals(ctx context.Context, l *lab) error {
 		}
 	}
 
-	if own == 0 || kubelet == 0 {
-		return fmt.Errorf("journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
-	}
-
+	must.That(own > 0 && kubelet > 0, "journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
 	checked("journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
-
-	return nil
 }
 
 // hardening compares the unit as systemd runs it with the settings that
 // docs/install.md lists.
-func hardening(ctx context.Context, l *lab) error {
-	m := must.Get(l.installed(ctx))
-	out := must.Get(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); "+
-		"echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt))
+func hardening(ctx context.Context, l *lab) {
+	m := l.installed(ctx)
+	out := l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); "+
+		"echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt)
 	for _, want := range []string{
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartUSec=1s", "StartLimitIntervalUSec=0", "OOMPolicy=continue",
 		"OOMScoreAdjust=-999", "TimeoutStopUSec=1min", "RuntimeDirectoryMode=0700", "StateDirectoryMode=0700",
@@ -193,162 +144,116 @@ func hardening(ctx context.Context, l *lab) error {
 		// Sandbox settings would apply to the kubelet too.
 		"PrivateTmp=no", "ProtectSystem=no", "NoNewPrivileges=no",
 	} {
-		if !strings.Contains("\n"+out, "\n"+want+"\n") {
-			return fmt.Errorf("systemctl show kubelet does not have %s", want)
-		}
+		must.That(strings.Contains("\n"+out, "\n"+want+"\n"), "systemctl show kubelet does not have %s", want)
 	}
 
 	checked("systemd has the settings of docs/install.md, without a sandbox, and applies them")
-	out = must.Get(l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt))
-	if out != "" {
-		return fmt.Errorf("systemd-analyze verify says %s", out)
-	}
-
+	out = l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt)
+	must.That(out == "", "systemd-analyze verify says %s", out)
 	checked("systemd-analyze verify finds nothing about evenkeel's settings")
-
-	return nil
 }
 
 // duringTrial does something to the node in a trial and requires that the
 // trial's configuration is promoted afterwards.
-func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine) error) (err error) {
-	defer must.Catch(&err)
-
-	m, pods := must.Get2(l.proven(ctx))
+func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine)) {
+	m, pods := l.proven(ctx)
 	pods++
-	bad := must.Get(l.bad(ctx))
-	must.OK(l.beginTrial(ctx, pods, time.Minute))
-	if nc, err := l.config(ctx); err != nil || nc.Status.Trial == nil {
-		return errors.Join(errors.New("the trial has ended before it was disturbed"), err)
-	}
-
-	must.OK(disturb(m))
-	must.OK(l.becomesHealthy(ctx, m))
+	bad := l.bad(ctx)
+	l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods), "trial", "--trial-duration=1m")
+	must.That(l.config(ctx).Status.Trial != nil, "the trial has ended before it was disturbed")
+	disturb(m)
+	l.becomesHealthy(ctx, m)
 	checked("the kubelet is healthy")
-
-	return l.promotedOnly(ctx, pods, bad, "the trial went on, and its configuration is last-known-good")
+	l.promotedOnly(ctx, pods, bad, "the trial went on, and its configuration is last-known-good")
 }
 
-func restarts(ctx context.Context, l *lab) error {
-	return l.duringTrial(ctx, func(m *vm.Machine) error {
-		_, err := l.run(ctx, m, "systemctl restart kubelet", patience)
-		return err
+func restarts(ctx context.Context, l *lab) {
+	l.duringTrial(ctx, func(m *vm.Machine) { l.run(ctx, m, "systemctl restart kubelet", patience) })
+}
+
+func reloads(ctx context.Context, l *lab) {
+	l.duringTrial(ctx, func(m *vm.Machine) {
+		out := l.run(ctx, m, "a=$(systemctl show --property=MainPID --value kubelet); for i in 1 2 3 4 5; do systemctl daemon-reload || exit; done; b=$(systemctl show --property=MainPID --value kubelet); echo $a $b; [ $a = $b ]", patience)
+		checked("five times daemon-reload leave the agent's process as it is: %s", strings.TrimSpace(out))
 	})
 }
 
-func reloads(ctx context.Context, l *lab) error {
-	return l.duringTrial(ctx, func(m *vm.Machine) error {
-		out, err := l.run(ctx, m, "a=$(systemctl show --property=MainPID --value kubelet); for i in 1 2 3 4 5; do systemctl daemon-reload || exit; done; b=$(systemctl show --property=MainPID --value kubelet); echo $a $b; [ $a = $b ]", patience)
-		if err == nil {
-			checked("five times daemon-reload leave the agent's process as it is: %s", strings.TrimSpace(out))
-		}
-
-		return err
-	})
-}
-
-func reboots(ctx context.Context, l *lab) error {
-	return l.duringTrial(ctx, func(m *vm.Machine) error { return l.again(ctx, m, "systemctl --no-block reboot") })
+func reboots(ctx context.Context, l *lab) {
+	l.duringTrial(ctx, func(m *vm.Machine) { l.again(ctx, m, "systemctl --no-block reboot") })
 }
 
 // again executes a script that makes the machine boot again, and waits for
 // that.
-func (l *lab) again(ctx context.Context, m *vm.Machine, script string) (err error) {
-	defer must.Catch(&err)
-
+func (l *lab) again(ctx context.Context, m *vm.Machine, script string) {
 	before := must.Get(m.BootID(ctx))
-	if _, err := l.run(ctx, m, script, 10*time.Second); err != nil {
+	if err := must.Try(func() { l.run(ctx, m, script, 10*time.Second) }); err != nil {
 		fmt.Printf("  the machine's last words: %v\n", err) // a panic leaves no time for an answer
 	}
 
 	begin := time.Now()
 	must.Get(m.WaitBoot(ctx, before))
 	checked("the machine is back after %s", time.Since(begin).Round(time.Second))
-
-	return nil
 }
 
 // barks stops the agent with SIGSTOP under a watchdog.
-func barks(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	m, pods := must.Get2(l.proven(ctx))
+func barks(ctx context.Context, l *lab) {
+	m, pods := l.proven(ctx)
 	script := `mkdir -p /etc/systemd/system/kubelet.service.d
 printf '[Service]\nWatchdogSec=%s\n' 60 >/etc/systemd/system/kubelet.service.d/95-local.conf
 systemctl daemon-reload && systemctl restart kubelet`
-	must.Get(l.run(ctx, m, script, patience))
-	must.OK(l.becomesHealthy(ctx, m))
-	before := must.Get(l.run(ctx, m, processes, prompt))
+	l.run(ctx, m, script, patience)
+	l.becomesHealthy(ctx, m)
+	before := l.run(ctx, m, processes, prompt)
 	// The kubelet must not outlive the agent.
 	script = `set -- ` + strings.TrimSpace(before) + `
 kill -STOP $1
 for i in $(seq 400); do [ -e /proc/$1 ] || [ -e /proc/$2 ] || exit 0; sleep 1; done
 echo "agent $1 or kubelet $2 is still there"; exit 1`
-	must.Get(l.run(ctx, m, script, patience))
+	l.run(ctx, m, script, patience)
 	checked("systemd kills the stopped agent, and its kubelet dies with it")
-	must.OK(l.becomesHealthy(ctx, m))
-	out, err := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager | grep -F 'Watchdog timeout'", prompt)
-	if err != nil {
-		return fmt.Errorf("the journal does not say that it was the watchdog: %w", err)
-	}
-
-	must.Get(l.run(ctx, m,
-		"rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
-	must.OK(l.ready(ctx))
-	must.OK(l.promoted(ctx, pods))
+	l.becomesHealthy(ctx, m)
+	const named = "journalctl --unit=kubelet --boot --no-pager | grep -F 'Watchdog timeout' || { echo the journal names no watchdog; exit 1; }"
+	out := l.run(ctx, m, named, prompt)
+	l.run(ctx, m, "rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience)
+	l.ready(ctx)
+	l.promoted(ctx, pods)
 	checked("the kubelet is healthy again with last-known-good: %s", lastLine(out))
-
-	return nil
 }
 
-func upgrades(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	m, pods := must.Get2(l.proven(ctx))
-	must.OK(l.putPackage(ctx, m, l.release))
-	_, before := must.Get2(l.unit(ctx, m))
-	out := must.Get(l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt))
-	_, after := must.Get2(l.unit(ctx, m))
-	if before != after || !strings.Contains(out, "systemctl restart kubelet.service") {
-		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
-	}
-
+func upgrades(ctx context.Context, l *lab) {
+	m, pods := l.proven(ctx)
+	l.putPackage(ctx, m, l.release)
+	_, before := l.unit(ctx, m)
+	out := l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt)
+	_, after := l.unit(ctx, m)
+	must.That(before == after && strings.Contains(out, "systemctl restart kubelet.service"),
+		"the package's upgrade: process %s, then %s: %s", before, after, out)
 	checked("the newer package restarts nothing, and says what to do")
-	out = must.Get(l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt))
-	must.OK(l.ready(ctx))
-	must.OK(l.promoted(ctx, pods))
-	must.OK(l.runsRelease(ctx, filepath.Base(l.release)))
+	out = l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt)
+	l.ready(ctx)
+	l.promoted(ctx, pods)
+	l.runsRelease(ctx, filepath.Base(l.release))
 	checked("the agent %s runs the kubelet with the same configuration: %s", filepath.Base(l.release), lastLine(out))
-
-	return nil
 }
 
 // runsRelease requires that the agent reports this version.
-func (l *lab) runsRelease(ctx context.Context, version string) error {
-	nc, err := l.config(ctx)
-	if err == nil && nc.Status.AgentVersion != version {
-		err = fmt.Errorf("the agent reports version %q, want %s", nc.Status.AgentVersion, version)
-	}
-
-	return err
+func (l *lab) runsRelease(ctx context.Context, version string) {
+	got := l.config(ctx).Status.AgentVersion
+	must.That(got == version, "the agent reports version %q, want %s", got, version)
 }
 
-func uninstalls(ctx context.Context, l *lab) (err error) {
-	defer must.Catch(&err)
-
-	m := must.Get(l.installed(ctx))
-	out := must.Get(l.run(ctx, m, "dpkg --remove evenkeel-agent", patience))
-	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
-		return errors.Join(fmt.Errorf("the kubelet's unit still runs the agent: %s", out), err)
-	}
-
-	files, _ := must.Get2(l.unit(ctx, m))
-	if strings.Contains(files, "evenkeel") {
-		return fmt.Errorf("the unit's files are %s", files)
-	}
-
-	must.OK(l.ready(ctx))
+func uninstalls(ctx context.Context, l *lab) {
+	m := l.installed(ctx)
+	out := l.run(ctx, m, "dpkg --remove evenkeel-agent", patience)
+	l.isRestored(ctx, m, out)
 	checked("removing the package restores the plain kubelet, and the node is Ready")
+}
 
-	return nil
+// isRestored requires that nothing of evenkeel is left in the kubelet's unit,
+// and that the node is Ready. said is what the removal printed.
+func (l *lab) isRestored(ctx context.Context, m *vm.Machine, said string) {
+	must.That(!l.runsAgent(ctx, m), "the kubelet's unit still runs the agent: %s", said)
+	files, _ := l.unit(ctx, m)
+	must.That(!strings.Contains(files, "evenkeel"), "the unit's files are %s", files)
+	l.ready(ctx)
 }

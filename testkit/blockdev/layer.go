@@ -30,33 +30,19 @@ type Source interface {
 	Size() int64 // in bytes, a multiple of Sector
 }
 
-// File is a Source with the content of a raw image.
-type File struct {
-	*os.File
-	size int64
-}
-
-// OpenFile opens a raw image for reading. The size must be a multiple of
+// Image returns the content of a raw image, whose size must be a multiple of
 // Sector.
-func OpenFile(path string) (*File, error) {
-	f, err := os.Open(path)
+func Image(f *os.File) (Source, error) {
+	info, err := f.Stat()
+	if err == nil && info.Size()%Sector != 0 {
+		err = fmt.Errorf("%s has %d bytes, which is no multiple of %d", f.Name(), info.Size(), Sector)
+	}
 	if err != nil {
 		return nil, err
 	}
 
-	info, err := f.Stat()
-	if err == nil && info.Size()%Sector != 0 {
-		err = fmt.Errorf("%s has %d bytes, which is no multiple of %d", path, info.Size(), Sector)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-
-	return &File{f, info.Size()}, nil
+	return io.NewSectionReader(f, 0, info.Size()), nil
 }
-
-// Size implements Source.
-func (f *File) Size() int64 { return f.size }
 
 // Layer is a Source with changes on top, which are in a sparse file.
 type Layer struct {
@@ -130,12 +116,7 @@ func (l *Layer) writeAt(p []byte, off int64) error {
 
 // Overwrite writes the layer's changes to a raw image that has the content
 // below them.
-func (l *Layer) Overwrite(image *os.File) error { return l.copyChanges(image, l) }
-
-// Restore undoes Overwrite.
-func (l *Layer) Restore(image *os.File) error { return l.copyChanges(image, l.below) }
-
-func (l *Layer) copyChanges(image *os.File, from io.ReaderAt) (err error) {
+func (l *Layer) Overwrite(image *os.File) (err error) {
 	defer must.Catch(&err)
 
 	buffer := make([]byte, 1<<20)
@@ -144,7 +125,7 @@ func (l *Layer) copyChanges(image *os.File, from io.ReaderAt) (err error) {
 		n := l.run(s, min(sectors-s, int64(len(buffer))/Sector))
 		if l.has(s) {
 			part := buffer[:n*Sector]
-			must.Get(from.ReadAt(part, s*Sector))
+			must.Get(l.ReadAt(part, s*Sector))
 			must.Get(image.WriteAt(part, s*Sector))
 		}
 

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
+	"slices"
 	"syscall"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -28,10 +28,9 @@ const (
 
 	fixedNewstyle, noZeroes = 1 << 0, 1 << 1
 
-	optExportName, optAbort, optInfo, optGo = 1, 2, 6, 7
-	repAck, repInfo                         = 1, 3
-	repUnsupported, repInvalid              = 1<<31 + 1, 1<<31 + 3
-	infoExport, infoBlockSize               = 0, 3
+	optGo                           = 7
+	repAck, repInfo, repUnsupported = 1, 3, 1<<31 + 1
+	infoExport, infoBlockSize       = 0, 3
 
 	transmission = 1<<0 | 1<<2 | 1<<3 | 1<<5 | 1<<6 // has flags, flush, FUA, trim, write zeroes
 
@@ -46,37 +45,28 @@ const (
 // server offers.
 var errProtocol = errors.New("not the NBD protocol")
 
-// Serve serves the disk on a Unix socket until ctx ends. Then it closes all
-// connections and returns when their last requests are complete. The error is
-// that of the socket; clients that break the protocol are disconnected.
+// Serve serves the disk to one client of a Unix socket until ctx ends. Then it
+// closes the connection, and returns when the last request is complete. The
+// error is that of the socket; a client that breaks the protocol is
+// disconnected.
 func (r *Recorder) Serve(ctx context.Context, l net.Listener) error {
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	for {
-		conn, err := l.Accept()
-		if ctx.Err() != nil {
-			if conn != nil {
-				_ = conn.Close()
-			}
-
-			return nil
-		}
-
-		if err != nil {
-			return err
-		}
-
-		conns.Go(func() {
-			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			defer stop()
-			defer conn.Close()
-			_ = r.serve(conn) // the client sees the end of the connection
-		})
+	conn, err := l.Accept()
+	if ctx.Err() != nil && conn == nil {
+		return nil
 	}
+	if err != nil {
+		return err
+	}
+
+	hangUp := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer hangUp()
+	_ = r.serve(conn) // the client sees the end of the connection
+	_ = conn.Close()
+	<-ctx.Done()
+
+	return nil
 }
 
 // client is a connection.
@@ -126,17 +116,12 @@ func (r *Recorder) serve(conn net.Conn) (err error) {
 			return errProtocol
 		}
 
-		moves := request.Type == cmdRead || request.Type == cmdWrite
-		if moves && request.Length > maxRequest {
-			return fmt.Errorf("%w: %d bytes", errProtocol, request.Length)
-		}
-
-		if moves {
-			if cap(data) < int(request.Length) {
-				data = make([]byte, request.Length)
+		if request.Type == cmdRead || request.Type == cmdWrite {
+			if request.Length > maxRequest {
+				return fmt.Errorf("%w: %d bytes", errProtocol, request.Length)
 			}
 
-			data = data[:request.Length]
+			data = slices.Grow(data[:0], int(request.Length))[:request.Length]
 		}
 
 		if request.Type == cmdWrite {
@@ -185,7 +170,8 @@ func errno(err error) uint32 {
 func (r *Recorder) negotiate(c client) (err error) {
 	defer must.Catch(&err)
 
-	must.OK(errors.Join(c.write(uint64(magicServer), uint64(magicOption), uint16(fixedNewstyle|noZeroes)), c.out.Flush()))
+	must.OK(c.write(uint64(magicServer), uint64(magicOption), uint16(fixedNewstyle|noZeroes)))
+	must.OK(c.out.Flush())
 	var flags uint32
 	must.OK(c.read(&flags))
 	for {
@@ -196,44 +182,27 @@ func (r *Recorder) negotiate(c client) (err error) {
 			return errProtocol
 		}
 
-		data := make([]byte, length)
-		must.Get(io.ReadFull(c.in, data))
-		answer := func(kind uint32, data []byte) error {
-			return c.write(uint64(magicAnswer), option, kind, uint32(len(data)), data)
+		must.Get(io.CopyN(io.Discard, c.in, int64(length)))
+		answer := func(kind uint32, data []byte) {
+			must.OK(c.write(uint64(magicAnswer), option, kind, uint32(len(data)), data))
 		}
-		var err error
-		switch option {
-		case optExportName:
-			err = c.write(uint64(r.Size()), uint16(transmission))
-			if flags&noZeroes == 0 {
-				err = errors.Join(err, c.write(make([]byte, 124)))
-			}
-
-			return err
-		case optInfo, optGo:
-			if len(data) < 6 || uint64(binary.BigEndian.Uint32(data)) > uint64(len(data)-6) {
-				err = answer(repInvalid, nil)
-				break
-			}
-
-			export := binary.BigEndian.AppendUint16(nil, infoExport)
-			export = binary.BigEndian.AppendUint64(export, uint64(r.Size()))
-			export = binary.BigEndian.AppendUint16(export, transmission)
-			sizes := binary.BigEndian.AppendUint16(nil, infoBlockSize)
-			for _, size := range []uint32{Sector, 4096, maxRequest} { // minimum, preferred, maximum
-				sizes = binary.BigEndian.AppendUint32(sizes, size)
-			}
-
-			err = errors.Join(answer(repInfo, export), answer(repInfo, sizes), answer(repAck, nil))
-			if option == optGo {
-				return err
-			}
-		case optAbort:
-			return errors.Join(answer(repAck, nil), c.out.Flush(), errProtocol)
-		default:
-			err = answer(repUnsupported, nil)
+		if option != optGo {
+			answer(repUnsupported, nil)
+			must.OK(c.out.Flush())
+			continue
 		}
 
-		must.OK(errors.Join(err, c.out.Flush()))
+		export := binary.BigEndian.AppendUint16(nil, infoExport)
+		export = binary.BigEndian.AppendUint64(export, uint64(r.Size()))
+		answer(repInfo, binary.BigEndian.AppendUint16(export, transmission))
+		sizes := binary.BigEndian.AppendUint16(nil, infoBlockSize)
+		for _, size := range []uint32{Sector, 4096, maxRequest} { // minimum, preferred, maximum
+			sizes = binary.BigEndian.AppendUint32(sizes, size)
+		}
+
+		answer(repInfo, sizes)
+		answer(repAck, nil)
+
+		return nil
 	}
 }

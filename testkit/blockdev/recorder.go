@@ -170,35 +170,24 @@ type Loss struct {
 // that are neither kept nor lost are torn: each sector is kept or lost. Writes
 // to the first bytes of the disk, as many as whole says, are not torn. The same
 // seed gives the same disk. path is the name of the layer's file.
-func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (*Layer, Loss, error) {
-	var loss Loss
-	if end := r.Position(); at < 0 || at > end {
-		return nil, loss, fmt.Errorf("the log has %d records, not %d", end, at)
-	}
+func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (l *Layer, loss Loss, err error) {
+	defer must.Catch(&err)
 
-	err := r.each(at, func(i Position, rec record, _ io.Reader) error {
+	end := r.Position()
+	must.That(at >= 0 && at <= end, "the log has %d records, not %d", end, at)
+	r.each(at, func(i Position, rec record, _ io.Reader) {
 		if rec.Kind == flushed {
 			loss.Flushed = i + 1
 		}
-
-		return nil
 	})
-	if err != nil {
-		return nil, loss, err
-	}
-
-	l, err := newLayer(r.live.below, path)
-	if err != nil {
-		return nil, loss, err
-	}
-
+	l = must.Get(newLayer(r.live.below, path))
 	dice := rand.New(rand.NewPCG(seed, uint64(at)))
 	// Disks differ in how much of their cache they have written: almost
 	// nothing, almost everything, or half.
 	keep := []float64{0.05, 0.5, 0.95}[dice.IntN(3)]
-	err = r.each(at, func(i Position, rec record, data io.Reader) error {
+	r.each(at, func(i Position, rec record, data io.Reader) {
 		if rec.Kind == flushed {
-			return nil
+			return
 		}
 
 		fate := func() bool { return true }
@@ -215,20 +204,14 @@ func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (*Lay
 			}
 		}
 
-		return replay(l, rec, data, fate)
+		replay(l, rec, data, fate)
 	})
-	if err != nil {
-		return nil, loss, errors.Join(err, l.Close())
-	}
-
 	return l, loss, nil
 }
 
 // replay applies the sectors of a write that survive. It asks once for each
 // sector, in order.
-func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err error) {
-	defer must.Catch(&err)
-
+func replay(l *Layer, rec record, data io.Reader, survives func() bool) {
 	chunk := make([]byte, min(rec.Length, 1<<20))
 	for off, end := rec.Offset, rec.Offset+int64(rec.Length); off < end; off += int64(len(chunk)) {
 		chunk = chunk[:min(int64(len(chunk)), end-off)]
@@ -248,33 +231,23 @@ func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err err
 			first = s + Sector
 		}
 	}
-
-	return nil
 }
 
 // each calls do with the records before a point. What do does not read of the
-// data is skipped.
-func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Reader) error) error {
+// data is skipped. It ends at the first error, with package must.
+func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Reader)) {
 	in := bufio.NewReaderSize(io.NewSectionReader(r.log, 0, 1<<62), 1<<20)
 	for i := range end {
 		var rec record
-		if err := binary.Read(in, binary.BigEndian, &rec); err != nil {
-			return fmt.Errorf("record %d of the log: %w", i, err)
-		}
-
+		err := binary.Read(in, binary.BigEndian, &rec)
+		must.That(err == nil, "record %d of the log: %w", i, err)
 		length := int64(0)
 		if rec.Kind == written {
 			length = int64(rec.Length)
 		}
 
 		data := &io.LimitedReader{R: in, N: length}
-		if err := do(i, rec, data); err != nil {
-			return err
-		}
-		if _, err := in.Discard(int(data.N)); err != nil {
-			return fmt.Errorf("record %d of the log: %w", i, err)
-		}
+		do(i, rec, data)
+		must.Get(in.Discard(int(data.N)))
 	}
-
-	return nil
 }

@@ -59,10 +59,8 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, e
 	if os.Geteuid() != 0 {
 		missing = append(missing, "root")
 	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("%w: missing %s", ErrMissing, strings.Join(missing, ", "))
-	}
 
+	must.That(len(missing) == 0, "%w: missing %s", ErrMissing, strings.Join(missing, ", "))
 	module := must.Get(localcluster.ModuleRoot())
 	must.OK(os.MkdirAll(dir, 0o755))
 	lock := must.Get(os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600))
@@ -76,8 +74,7 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, e
 		return i, nil
 	}
 
-	old := must.Get(filepath.Glob(filepath.Join(dir, "node-*")))
-	for _, file := range old {
+	for _, file := range must.Get(filepath.Glob(filepath.Join(dir, "node-*"))) {
 		must.OK(os.Remove(file))
 	}
 
@@ -87,9 +84,8 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, e
 	out := must.Get(os.Create(filepath.Join(dir, "build.log")))
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("build the disk of the virtual machine: %w: see %s", err, out.Name())
-	}
+	err = cmd.Run()
+	must.That(err == nil, "build the disk of the virtual machine: %w: see %s", err, out.Name())
 
 	return i, nil
 }
@@ -119,9 +115,8 @@ func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err
 	for program, source := range map[string]string{guest: "./testkit/vm/guest", sleep: "./testkit/localcluster/sleep"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, source)
 		cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", source, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		must.That(err == nil, "build %s: %w\n%s", source, err, out)
 	}
 
 	archive, _ := must.Get2(image.Image{
@@ -129,9 +124,7 @@ func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err
 		Programs:   []image.Program{{Path: "/sleep", File: sleep}},
 	}.Archive())
 	program, err := os.ReadFile(kubelet)
-	if err != nil {
-		return "", fmt.Errorf("run `make tools`: %w", err)
-	}
+	must.That(err == nil, "run `make tools`: %w", err)
 
 	return added, errors.Join(
 		os.MkdirAll(filepath.Join(added, "var/lib/vm"), 0o755),
@@ -151,14 +144,9 @@ func digestOf(dir string) (string, error) {
 			return err
 		}
 
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-
-		defer f.Close()
+		content, err := os.ReadFile(path)
 		fmt.Fprintln(hash, strings.TrimPrefix(path, dir))
-		_, err = io.Copy(hash, f)
+		hash.Write(content)
 
 		return err
 	})
@@ -175,19 +163,7 @@ func (i *Image) Overlay(ctx context.Context, path string) (_ Disk, err error) {
 	img := must.Get(lookup("qemu-img"))
 	base := must.Get(filepath.Abs(i.Disk))
 	out, err := exec.CommandContext(ctx, img, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path, "16G").CombinedOutput()
-	if err != nil {
-		return Disk{}, fmt.Errorf("qemu-img: %w: %s", err, out)
-	}
+	must.That(err == nil, "qemu-img: %w: %s", err, out)
 
 	return Disk{File: path, Format: "qcow2"}, nil
-}
-
-// Copy makes a sparse raw copy of the image's disk.
-func (i *Image) Copy(ctx context.Context, path string) (Disk, error) {
-	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", "--reflink=auto", i.Disk, path).CombinedOutput()
-	if err != nil {
-		return Disk{}, fmt.Errorf("copy the disk: %w: %s", err, out)
-	}
-
-	return Disk{File: path}, nil
 }

@@ -147,7 +147,8 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	if m.qmp, err = dialQMP(ctx, socket, m.done); err != nil {
-		return nil, errors.Join(fmt.Errorf("QEMU: %w: %s", err, m.tail("qemu.log")), m.Kill())
+		m.Kill()
+		return nil, fmt.Errorf("QEMU: %w: %s", err, m.tail("qemu.log"))
 	}
 
 	go func() {
@@ -155,7 +156,8 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 		_ = m.cmd.Process.Kill() // fails only if it has ended; requests to a stopped machine would wait for ever
 	}()
 	if _, err := m.WaitBoot(ctx, ""); err != nil {
-		return nil, errors.Join(err, m.Kill())
+		m.Kill()
+		return nil, err
 	}
 
 	return m, nil
@@ -268,28 +270,21 @@ func (m *Machine) PutFile(ctx context.Context, path string, mode os.FileMode, co
 	return err
 }
 
-func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) ([]byte, error) {
-	raw, err := m.request(ctx, method, path, query, body)
+func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (raw []byte, err error) {
+	err = must.Try(func() {
+		request := must.Get(http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body))
+		response := must.Get(m.client.Do(request))
+		defer response.Body.Close()
+		raw = must.Get(io.ReadAll(response.Body))
+		must.That(response.StatusCode == http.StatusOK,
+			"%s %s in the virtual machine: %s: %s", method, path, response.Status, strings.TrimSpace(string(raw)))
+	})
 	if err != nil {
 		select {
 		case <-m.done:
 			err = errors.Join(err, m.ended())
 		default:
 		}
-	}
-
-	return raw, err
-}
-
-func (m *Machine) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ []byte, err error) {
-	defer must.Catch(&err)
-
-	request := must.Get(http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body))
-	response := must.Get(m.client.Do(request))
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s in the virtual machine: %s: %s", method, path, response.Status, strings.TrimSpace(string(raw)))
 	}
 
 	return raw, err
@@ -309,14 +304,12 @@ func (m *Machine) Continue(ctx context.Context) error { return m.qmp.execute(ctx
 
 // Kill ends QEMU at once: the machine loses its power, but what it has written
 // to its disks stays. Further calls do nothing.
-func (m *Machine) Kill() error {
+func (m *Machine) Kill() {
 	_ = m.cmd.Process.Kill() // fails only if it has ended
 	<-m.done
 	if m.qmp != nil {
 		m.qmp.close()
 	}
-
-	return nil
 }
 
 // tail returns the end of one of the machine's logs.

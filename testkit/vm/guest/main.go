@@ -31,32 +31,25 @@ func main() {
 
 func handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+protocol.RunPath, run)
-	mux.HandleFunc("PUT "+protocol.FilePath, put)
-	mux.HandleFunc("GET "+protocol.BootPath, bootID)
+	for pattern, serve := range map[string]http.HandlerFunc{"POST " + protocol.RunPath: run, "PUT " + protocol.FilePath: put, "GET " + protocol.BootPath: bootID} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := must.Try(func() { serve(w, r) }); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
 
 	return mux
 }
 
 func bootID(w http.ResponseWriter, _ *http.Request) {
-	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-
-	_, _ = w.Write(content) // fails only without a reader
+	_, _ = w.Write(must.Get(os.ReadFile("/proc/sys/kernel/random/boot_id"))) // fails only without a reader
 }
 
 // run executes the body with sh. If the host closes the connection, the script
 // and its children are killed.
 func run(w http.ResponseWriter, r *http.Request) {
-	script, err := io.ReadAll(r.Body)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-
+	script := must.Get(io.ReadAll(r.Body))
 	cmd := exec.CommandContext(r.Context(), "/bin/sh", "-c", string(script))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -64,36 +57,20 @@ func run(w http.ResponseWriter, r *http.Request) {
 	cmd.Env = append(os.Environ(), "HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		must.OK(err)
 	}
 
 	_ = json.NewEncoder(w).Encode(protocol.Result{Output: string(out), Code: cmd.ProcessState.ExitCode()}) // fails only without a reader
 }
 
 // put replaces a file, and answers when it is on the disk.
-func put(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	mode, err := strconv.ParseUint(query.Get("mode"), 8, 32)
-	if err == nil {
-		err = write(query.Get("path"), os.FileMode(mode), r.Body)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	}
-}
-
-func write(path string, mode os.FileMode, content io.Reader) (err error) {
-	defer must.Catch(&err)
-
-	dir := filepath.Dir(path)
-	must.OK(os.MkdirAll(dir, 0o755))
-	f := must.Get(os.CreateTemp(dir, ".vm-"))
+func put(_ http.ResponseWriter, r *http.Request) {
+	path, mode := r.URL.Query().Get("path"), must.Get(strconv.ParseUint(r.URL.Query().Get("mode"), 8, 32))
+	must.OK(os.MkdirAll(filepath.Dir(path), 0o755))
+	f := must.Get(os.CreateTemp(filepath.Dir(path), ".vm-"))
 	defer os.Remove(f.Name())
-	_, err = io.Copy(f, content)
-	must.OK(errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()))
+	_, err := io.Copy(f, r.Body)
+	must.OK(errors.Join(err, f.Chmod(os.FileMode(mode)), f.Sync(), f.Close()))
 	must.OK(os.Rename(f.Name(), path))
 	syscall.Sync() // also new directories
-
-	return nil
 }
