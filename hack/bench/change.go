@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,124 +23,76 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// pulse polls a kubelet's healthz every few milliseconds and stores when it
-// failed last.
+// pulse polls a kubelet's healthz every few milliseconds, until end.
 type pulse struct {
-	mu       sync.Mutex
-	healthy  bool
-	answered time.Time // when it was last healthy
-	goneFrom time.Time // when it was last healthy before downAt
-	downAt   time.Time
-	upAt     time.Time
-	failures int
-	stop     context.CancelFunc
-	done     chan struct{}
+	figures.Pulse
+	end func()
 }
 
 func feelPulse(ctx context.Context, port int) *pulse {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &pulse{stop: cancel, done: make(chan struct{})}
+	p := &pulse{}
 	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", port)
 	client := &http.Client{Timeout: time.Second}
-	go func() {
-		defer close(p.done)
-		tick := time.NewTicker(4 * time.Millisecond)
-		defer tick.Stop()
-		for {
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		p.Watch(ctx, 4*time.Millisecond, func(context.Context) error {
 			res, err := client.Get(url)
-			ok := err == nil && res.StatusCode == http.StatusOK
-			if err == nil {
-				_, _ = io.Copy(io.Discard, res.Body)
-				res.Body.Close()
+			if err != nil {
+				return err
 			}
 
-			p.note(ok, time.Now())
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
+			defer res.Body.Close()
+			_, _ = io.Copy(io.Discard, res.Body)
+			if res.StatusCode != http.StatusOK {
+				return errors.New(res.Status)
 			}
-		}
-	}()
+
+			return nil
+		})
+	})
+	p.end = func() {
+		cancel()
+		watch.Wait()
+	}
 
 	return p
 }
 
-func (p *pulse) note(ok bool, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case ok && !p.healthy:
-		p.upAt = now
-	case !ok && p.healthy:
-		p.goneFrom, p.downAt = p.answered, now
-		p.failures++
-	}
-
-	if ok {
-		p.answered = now
-	}
-
-	p.healthy = ok
-}
-
-func (p *pulse) end() {
-	p.stop()
-	<-p.done
-}
-
-func (p *pulse) failed() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.failures
-}
-
 // next waits until the kubelet was down and up again since a time. It returns
 // when the kubelet was up, and the time since its last answer before that.
-func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down time.Duration, err error) {
-	err = bed.Eventually(ctx, time.Minute, func(context.Context) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.healthy || p.downAt.Before(since) || p.upAt.Before(p.downAt) {
-			return errors.New("the kubelet was not restarted")
-		}
-
-		up, down = p.upAt, p.upAt.Sub(p.goneFrom)
-
-		return nil
+func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down time.Duration) {
+	bed.Await(ctx, time.Minute, func(context.Context) {
+		all := p.Outages()
+		must.That(len(all) > 0, "the kubelet was not stopped")
+		last := all[len(all)-1]
+		must.That(!last.Seen.Before(since) && !last.To.IsZero(), "the kubelet was not restarted")
+		up, down = last.To, last.To.Sub(last.From)
 	})
-	return up, down, err
+	return up, down
 }
 
 // changes measures the time from the patch to a healthy kubelet, and the time
 // without one.
-func changes(ctx context.Context, b *bed.Bed, runs int) (err error) {
-	defer must.Catch(&err)
-
-	floor, err := byHand(ctx, b, runs)
-	if err != nil {
-		return fmt.Errorf("the floor: %w", err)
-	}
-
+func changes(ctx context.Context, b *bed.Bed, runs int) {
+	floor := byHand(ctx, b, runs)
 	a := must.Get(b.Agent("--config-trial-duration=1h"))
-	must.OK(start(ctx, b, a))
+	start(ctx, b, a)
 	defer func() { _ = a.Stop(time.Minute) }()
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	var whole, dropin timings
 	for i := range runs + 1 { // the first one includes the agent's test of its dry run
 		data := must.Get(b.Config(map[string]any{"maxPods": 130 + i}))
-		took, down := must.Get2(change(ctx, b, p, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data}))
+		took, down := change(ctx, b, p, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data})
 		whole.add(i, took, down)
 		data = fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\n", 230+i)
-		took, down = must.Get2(change(ctx, b, p, fmt.Sprintf("dropin-%d", i), map[string]string{"kubelet-dropin": data}))
+		took, down = change(ctx, b, p, fmt.Sprintf("dropin-%d", i), map[string]string{"kubelet-dropin": data})
 		dropin.add(i, took, down)
 	}
 
 	whole.show("change", floor)
 	dropin.show("change by a drop-in", floor)
-
-	return nil
 }
 
 // timings are the measurements of one way to change a node.
@@ -163,64 +116,48 @@ func (f *timings) show(what string, floor timings) {
 
 // change assigns a new ConfigMap and waits until it runs. It returns the
 // duration, and the time without a healthy kubelet.
-func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[string]string) (took, down time.Duration, err error) {
-	defer must.Catch(&err)
-
+func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[string]string) (took, down time.Duration) {
 	cm := must.Get(b.Create(ctx, name, data))
 	begin := time.Now()
 	must.OK(b.Assign(ctx, bed.Ref(cm)))
-	up, down := must.Get2(p.next(ctx, begin))
-	must.OK(settle(ctx, b, string(cm.UID)))
-
+	up, down := p.next(ctx, begin)
+	settle(ctx, b, string(cm.UID))
 	// A pause, because the agent's limit of ten requests per second is not what
 	// is measured.
-	return up.Sub(begin), down, bed.Pause(ctx, time.Second)
+	must.OK(bed.Pause(ctx, time.Second))
+
+	return up.Sub(begin), down
 }
 
 // settle waits until the change is reported, so that it does not affect the
 // next measurement.
-func settle(ctx context.Context, b *bed.Bed, uid string) error {
-	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
-		defer must.Catch(&err)
-
+func settle(ctx context.Context, b *bed.Bed, uid string) {
+	bed.Await(ctx, time.Minute, func(ctx context.Context) {
 		nc := must.Get(b.Get(ctx))
-		if nc.Status.Active == nil || string(nc.Status.Active.UID) != uid {
-			return fmt.Errorf("active is %+v, ConfigOK %+v", nc.Status.Active, bed.ConfigOK(nc))
-		}
-
-		return nil
+		must.That(nc.Status.Active != nil && string(nc.Status.Active.UID) == uid,
+			"active is %+v, ConfigOK %+v", nc.Status.Active, bed.ConfigOK(nc))
 	})
 }
 
-func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
-	if err := a.Start(); err != nil {
-		return err
-	}
-
-	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
-		defer must.Catch(&err)
-
+func start(ctx context.Context, b *bed.Bed, a *bed.Agent) {
+	must.OK(a.Start())
+	bed.Await(ctx, time.Minute, func(ctx context.Context) {
 		must.Get(b.MaxPods(ctx))
-		nc := must.Get(b.Get(ctx))
-		if c := bed.ConfigOK(nc); c.Status != "True" {
-			return fmt.Errorf("ConfigOK is %+v", c)
-		}
-
-		return b.Healthy(ctx)
+		c := bed.ConfigOK(must.Get(b.Get(ctx)))
+		must.That(c.Status == "True", "ConfigOK is %+v", c)
+		must.OK(b.Healthy(ctx))
 	})
 }
 
 // byHand measures the floor: the same kubelet, stopped and started with a new
 // file.
-func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
-	defer must.Catch(&err)
-
+func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings) {
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	var kubelet *exec.Cmd
 	defer func() {
 		if kubelet != nil {
-			err = errors.Join(err, terminate(kubelet))
+			_ = must.Try(func() { terminate(kubelet) }) // after an error, it may have ended
 		}
 	}()
 	for i := range runs + 1 {
@@ -229,16 +166,10 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 		must.OK(os.WriteFile(file, []byte(data), 0o600))
 		begin := time.Now()
 		if kubelet != nil {
-			must.OK(terminate(kubelet))
+			terminate(kubelet)
 		}
 
-		args := []string{}
-		for _, arg := range b.Node.KubeletArgs() {
-			if !strings.HasPrefix(arg, "--config=") {
-				args = append(args, arg)
-			}
-		}
-
+		args := slices.DeleteFunc(slices.Clone(b.Node.KubeletArgs()), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
 		kubelet = exec.CommandContext(ctx, b.Node.KubeletPath(), append(args, "--config="+file)...)
 		must.OK(kubelet.Start())
 		since := begin
@@ -246,19 +177,14 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 			since = time.Time{}
 		}
 
-		up, gap := must.Get2(p.next(ctx, since))
+		up, gap := p.next(ctx, since)
 		t.add(i, up.Sub(begin), gap)
 	}
 
-	return t, nil
+	return t
 }
 
-func terminate(cmd *exec.Cmd) error {
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-
+func terminate(cmd *exec.Cmd) {
+	must.OK(cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait() // the process has ended, whatever its exit status
-
-	return nil
 }

@@ -36,24 +36,16 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 
 	h := pair{}
 	h.bed = must.Get(bed.On(ctx, b.Cluster, "bench-handover")) // without an assignment, so that no change happens during a handover
-	h.boot = must.Get(h.agent("bootstrap", "--bootstrap"))
-	h.self = must.Get(h.agent("self-hosted"))
+	h.boot = h.agent("bootstrap", "--bootstrap")
+	h.self = h.agent("self-hosted")
 	defer func() { err = errors.Join(err, h.self.Stop(time.Minute), h.boot.Stop(time.Minute)) }()
 	var floors, there, back []time.Duration
 	failures := 0
 	for i := range runs + 1 { // the first one includes the agent's test of its dry runs
 		// The floor is measured in each round, because the load of the machine
 		// changes.
-		floor, err := byHand(ctx, h.bed, 1)
-		if err != nil {
-			return fmt.Errorf("the floor: %w", err)
-		}
-
-		toSelf, toBoot, failed, err := h.round(ctx, i == 0)
-		if err != nil {
-			return err
-		}
-
+		floor := byHand(ctx, h.bed, 1)
+		toSelf, toBoot, failed := h.round(ctx, i == 0)
 		failures += failed
 		if i > 0 {
 			floors, there, back = append(floors, floor.downs...), append(there, toSelf), append(back, toBoot)
@@ -70,26 +62,22 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 
 // round hands the node over and back, and returns both gaps and the number of
 // outages of the kubelet. It can measure the agents' size in between.
-func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int, err error) {
-	defer must.Catch(&err)
-
-	must.OK(start(ctx, h.bed, h.boot))
+func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int) {
+	start(ctx, h.bed, h.boot)
 	p := feelPulse(ctx, h.bed.Node.HealthzPort())
 	defer p.end()
 	must.OK(bed.Pause(ctx, time.Second))
-	if toSelf, err = gap(ctx, p, h.self.Start); err != nil {
-		return 0, 0, 0, fmt.Errorf("to the self-hosted: %w", err)
-	}
-
-	must.OK(h.bootWaits(ctx))
+	must.About("to the self-hosted", func() { toSelf = gap(ctx, p, h.self.Start) })
+	h.bootWaits(ctx)
 	if size {
-		must.OK(waiting(ctx, h.boot.Pid(), h.self.Pid()))
-	}
-	if toBoot, err = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }); err != nil {
-		return 0, 0, 0, fmt.Errorf("back to bootstrap: %w", err)
+		waiting(ctx, h.boot.Pid(), h.self.Pid())
 	}
 
-	return toSelf, toBoot, p.failed(), h.boot.Stop(time.Minute)
+	must.About("back to bootstrap", func() { toBoot = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }) })
+	failed = len(p.Outages())
+	must.OK(h.boot.Stop(time.Minute))
+
+	return toSelf, toBoot, failed
 }
 
 func showGap(what string, gaps, floors []time.Duration) {
@@ -101,9 +89,7 @@ func showGap(what string, gaps, floors []time.Duration) {
 }
 
 // agent returns one of the two agents, with its own log and runtime directory.
-func (h *pair) agent(name string, flags ...string) (_ *bed.Agent, err error) {
-	defer must.Catch(&err)
-
+func (h *pair) agent(name string, flags ...string) *bed.Agent {
 	dir := filepath.Join(h.bed.Node.Dir(), "run-"+name)
 	must.OK(os.MkdirAll(dir, 0o700))
 	lock := filepath.Join(h.bed.Node.Dir(), "lock")
@@ -112,54 +98,41 @@ func (h *pair) agent(name string, flags ...string) (_ *bed.Agent, err error) {
 		"--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...))
 	a.Env, a.Log = append(a.Env, "RUNTIME_DIRECTORY="+dir), filepath.Join(h.bed.Node.Dir(), name+".log")
 
-	return a, nil
+	return a
 }
 
 // gap measures how long the kubelet is away after an action on an agent. It
 // returns when the other agent runs stably.
-func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) {
+func gap(ctx context.Context, p *pulse, do func() error) time.Duration {
 	begin := time.Now()
-	if err := do(); err != nil {
-		return 0, err
-	}
+	must.OK(do())
+	_, down := p.next(ctx, begin)
+	must.OK(bed.Pause(ctx, time.Second))
 
-	_, down, err := p.next(ctx, begin)
-
-	return down, errors.Join(err, bed.Pause(ctx, time.Second))
+	return down
 }
 
 // bootWaits restarts the bootstrap agent after its end, as its init system
 // does, and returns when it waits for the lock.
-func (h *pair) bootWaits(ctx context.Context) (err error) {
-	defer must.Catch(&err)
-
+func (h *pair) bootWaits(ctx context.Context) {
 	select {
 	case <-h.boot.Done():
 	case <-ctx.Done():
-		return ctx.Err()
+		must.OK(ctx.Err())
 	}
 
-	if code := h.boot.ExitCode(); code != 0 {
-		return fmt.Errorf("the bootstrap agent left with exit code %d, see %s", code, h.boot.Log)
-	}
-
+	code := h.boot.ExitCode()
+	must.That(code == 0, "the bootstrap agent left with exit code %d, see %s", code, h.boot.Log)
 	must.OK(h.boot.Start())
-	must.OK(bed.Eventually(ctx, time.Minute, func(context.Context) error {
-		if !lockfile.Waiting(h.boot.Pid()) {
-			return errors.New("the bootstrap agent does not wait for the lock")
-		}
-
-		return nil
-	}))
-
-	return bed.Pause(ctx, time.Second)
+	bed.Await(ctx, time.Minute, func(context.Context) {
+		must.That(lockfile.Waiting(h.boot.Pid()), "the bootstrap agent does not wait for the lock")
+	})
+	must.OK(bed.Pause(ctx, time.Second))
 }
 
 // waiting measures the size of a waiting agent, and of the agent that has the
 // lock.
-func waiting(ctx context.Context, waiter, holder int) (err error) {
-	defer must.Catch(&err)
-
+func waiting(ctx context.Context, waiter, holder int) {
 	must.OK(bed.Pause(ctx, 5*time.Second)) // because both have just started
 	agents := []struct {
 		what string
@@ -167,8 +140,7 @@ func waiting(ctx context.Context, waiter, holder int) (err error) {
 	}{{"waiting for the lock", waiter}, {"beside it, the one that has it", holder}}
 	var before []time.Duration
 	for _, a := range agents {
-		cpu := must.Get(figures.CPUTime(a.pid))
-		before = append(before, cpu)
+		before = append(before, must.Get(figures.CPUTime(a.pid)))
 	}
 
 	must.OK(bed.Pause(ctx, waitingFor))
@@ -179,6 +151,4 @@ func waiting(ctx context.Context, waiter, holder int) (err error) {
 		figures.PrintRow(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
 		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
 	}
-
-	return nil
 }

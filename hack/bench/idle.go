@@ -17,9 +17,7 @@ import (
 )
 
 // idling measures the agent's size after it was idle for a while.
-func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
-	defer must.Catch(&err)
-
+func idling(ctx context.Context, b *bed.Bed, idle time.Duration) {
 	var requests atomic.Int64
 	proxy := must.Get(b.Proxy(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,19 +30,15 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
 	}))
 	defer proxy.Close()
 	a := must.Get(b.Agent("--config-trial-duration=1s", "--kubeconfig="+proxy.Kubeconfig))
-	must.OK(start(ctx, b, a))
+	start(ctx, b, a)
 	defer func() { _ = a.Stop(time.Minute) }()
 	data := must.Get(b.Config(map[string]any{"maxPods": 150}))
 	cm := must.Get(b.Create(ctx, "idle", map[string]string{"kubelet": data}))
 	must.OK(b.Assign(ctx, bed.Ref(cm)))
-	must.OK(bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
-		nc, err := b.Get(ctx)
-		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID) {
-			err = fmt.Errorf("last-known-good is %+v", nc.Status.LastKnownGood)
-		}
-
-		return err
-	}))
+	bed.Await(ctx, time.Minute, func(ctx context.Context) {
+		good := must.Get(b.Get(ctx)).Status.LastKnownGood
+		must.That(good != nil && good.UID == cm.UID, "last-known-good is %+v", good)
+	})
 	requestsBefore := requests.Load()
 	cpuBefore := must.Get(figures.CPUTime(a.Pid()))
 	begin := time.Now()
@@ -59,6 +53,4 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
 	figures.PrintRow("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
 	figures.PrintRow("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
 	figures.PrintRow("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
-
-	return nil
 }

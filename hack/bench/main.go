@@ -29,13 +29,13 @@ func main() {
 	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	var err error
-	if *only == "restart" {
-		err = restarts(ctx, *kubelets, *pods, *rounds)
-	} else {
-		err = bench(ctx, *runs, *changed, *idle, *only)
-	}
-
+	err := must.Try(func() {
+		if *only == "restart" {
+			restarts(ctx, *kubelets, *pods, *rounds)
+		} else {
+			bench(ctx, *runs, *changed, *idle, *only)
+		}
+	})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -43,30 +43,25 @@ func main() {
 	}
 }
 
-func bench(ctx context.Context, runs, changed int, idle time.Duration, only string) (err error) {
-	defer must.Catch(&err)
-
+// bench measures the parts on one node. They and what they call end at the
+// first error, with package must.
+func bench(ctx context.Context, runs, changed int, idle time.Duration, only string) {
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
 	b := must.Get(bed.Up(ctx, "bench"))
 	defer func() { _ = b.Down() }()
 	for _, part := range []struct {
 		name string
-		run  func() error
+		run  func()
 	}{
-		{"change", func() error { return changes(ctx, b, runs) }},
-		{"handover", func() error { return handovers(ctx, b, runs) }},
-		{"memory", func() error { return memory(ctx, b, changed) }},
-		{"idle", func() error { return idling(ctx, b, idle) }},
+		{"change", func() { changes(ctx, b, runs) }},
+		{"handover", func() { must.OK(handovers(ctx, b, runs)) }},
+		{"memory", func() { memory(ctx, b, changed) }},
+		{"idle", func() { idling(ctx, b, idle) }},
 	} {
-		if only != "" && only != part.name {
-			continue
-		}
-		if err := part.run(); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+		if only == "" || only == part.name {
+			must.About(part.name, part.run)
 		}
 	}
-
-	return nil
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", d.Seconds()*1000) }

@@ -55,29 +55,21 @@ func (v variant) String() string {
 
 // variants returns the kubelets that a list of versions or "all" names, the
 // oldest first.
-func variants(ctx context.Context, versions string) (_ []variant, err error) {
-	defer must.Catch(&err)
-
-	root := must.Get(localcluster.ModuleRoot())
-	tools := filepath.Join(root, "bin", "tools")
+func variants(ctx context.Context, versions string) []variant {
+	tools := filepath.Join(must.Get(localcluster.ModuleRoot()), "bin", "tools")
 	paths := must.Get(filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet")))
 	var out []variant
 	for _, path := range append(paths, filepath.Join(tools, "kubelet")) {
 		raw, err := exec.CommandContext(ctx, path, "--version").Output()
-		if err != nil {
-			return nil, fmt.Errorf("run `make tools`: %s: %w", path, err)
-		}
-
+		must.That(err == nil, "run `make tools`: %s: %w", path, err)
 		v := variant{path: path, version: strings.TrimSpace(strings.TrimPrefix(string(raw), "Kubernetes "))}
 		if versions != "all" && !slices.Contains(strings.Split(versions, ","), v.version) {
 			continue
 		}
 
 		var minor int
-		if _, err := fmt.Sscanf(v.version, "v1.%d.", &minor); err != nil {
-			return nil, fmt.Errorf("%s has version %q: %w", path, v.version, err)
-		}
-
+		_, err = fmt.Sscanf(v.version, "v1.%d.", &minor)
+		must.That(err == nil, "%s has version %q: %w", path, v.version, err)
 		out = append(out, v)
 		if minor >= 35 {
 			v.gate = true
@@ -85,49 +77,45 @@ func variants(ctx context.Context, versions string) (_ []variant, err error) {
 		}
 	}
 
-	if len(out) == 0 {
-		return nil, fmt.Errorf("there is no kubelet %s in %s", versions, tools)
-	}
-
+	must.That(len(out) > 0, "there is no kubelet %s in %s", versions, tools)
 	slices.SortStableFunc(out, func(a, b variant) int { return strings.Compare(a.version, b.version) })
 
-	return out, nil
+	return out
 }
 
 // restarts measures what a restart of each kubelet costs its pods and the API
 // server. The floor of a change by evenkeel is a plain restart: the same
 // kubelet without an agent, stopped and started again.
-func restarts(ctx context.Context, versions string, pods, rounds int) (err error) {
-	defer must.Catch(&err)
-
-	all := must.Get(variants(ctx, versions))
+func restarts(ctx context.Context, versions string, pods, rounds int) {
+	all := variants(ctx, versions)
 	dir := must.Get(os.MkdirTemp("", "evk-serve-"))
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "serve")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./hack/bench/serve")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program of the pods: %w\n%s", err, out)
-	}
-
+	out, err := build.CombinedOutput()
+	must.That(err == nil, "build the program of the pods: %w\n%s", err, out)
 	fmt.Printf("%d pods with probes and a static pod, %d processors\n\n", pods, runtime.NumCPU())
 	var found []measurement
+	defer func() { printRestarts(found) }()
 	for _, v := range all {
 		began := time.Now()
 		r := restartRun{variant: v, program: program, count: pods, rounds: rounds}
 		ms, err := r.measure(ctx)
 		found = append(found, ms...)
-		if err != nil {
-			printRestarts(found)
-			return fmt.Errorf("%s: %w", v, err)
-		}
-
+		must.That(err == nil, "%s: %w", v, err)
 		fmt.Fprintf(os.Stderr, "%s: measured in %.0f s\n", v, time.Since(began).Seconds())
 	}
+}
 
-	printRestarts(found)
-
-	return nil
+// printRestarts prints what each restart costs, as a table in Markdown. The
+// floor of a change is the kubelet's plain restart.
+func printRestarts(all []measurement) {
+	fmt.Println("| kubelet | restart | pods that lost Ready | for 1 s or more | longest | requests of the kubelet in the first minute |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, m := range all {
+		fmt.Printf("| %s | %s | %d of %d | %d | %.1f s | %d |\n", m.variant, m.what, m.cost.lost, m.cost.pods, m.cost.long, m.cost.longest.Seconds(), m.requests)
+	}
 }
 
 // What a measurement is of.
@@ -167,9 +155,9 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	r.bed = must.Get(bed.On(ctx, cluster, "restart"))
 	must.OK(r.bed.Node.ImportImage(ctx, serveImage, "/serve", r.program))
-	must.OK(r.configure())
-	kubelet := must.Get(r.startKubelet(ctx)) // after an error, the cluster's Stop ends it
-	r.pods = must.Get(createPods(ctx, r.bed, r.count))
+	r.configure()
+	kubelet := r.startKubelet(ctx) // after an error, the cluster's Stop ends it
+	r.pods = createPods(ctx, r.bed, r.count)
 	watching, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -179,72 +167,48 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 	defer func() { stop(); <-done }()
 
 	for range r.rounds {
-		m := must.Get(r.period(ctx, plainRestart, func(p *pulse) (err error) {
+		found = append(found, r.period(ctx, plainRestart, func(p *pulse) {
 			begin := time.Now()
-			if err := terminate(kubelet); err != nil {
-				return err
-			}
-			if kubelet, err = r.startKubelet(ctx); err != nil {
-				return err
-			}
-
-			_, _, err = p.next(ctx, begin)
-
-			return err
+			terminate(kubelet)
+			kubelet = r.startKubelet(ctx)
+			p.next(ctx, begin)
 		}))
-		found = append(found, m)
 	}
 
-	must.OK(terminate(kubelet))
-	changed, err := r.changeByAgent(ctx)
+	terminate(kubelet)
+	a := must.Get(r.bed.Agent("--config-trial-duration=1h"))
+	start(ctx, r.bed, a)
+	defer func() { err = errors.Join(err, a.Stop(time.Minute)) }()
+	for i := range r.rounds {
+		data := must.Get(r.bed.Config(map[string]any{"containerLogMaxFiles": 7 + i}))
+		found = append(found, r.period(ctx, goodChange, func(p *pulse) {
+			change(ctx, r.bed, p, fmt.Sprintf("good-%d", i), map[string]string{"kubelet": data})
+		}))
+	}
 
-	return append(found, changed...), err
+	return found, nil
 }
 
 // configure writes the node's own configuration: intervals of the status as on
 // a real node, and the gate.
-func (r *restartRun) configure() (err error) {
-	defer must.Catch(&err)
-
+func (r *restartRun) configure() {
 	changes := map[string]any{"nodeStatusUpdateFrequency": "10s"}
 	if r.variant.gate {
 		changes["featureGates"] = map[string]bool{statusGate: true}
 	}
 
-	data := must.Get(r.bed.Config(changes))
-
-	return os.WriteFile(r.bed.Node.KubeletConfig(), []byte(data), 0o644)
+	must.OK(os.WriteFile(r.bed.Node.KubeletConfig(), []byte(must.Get(r.bed.Config(changes))), 0o644))
 }
 
 // startKubelet starts the kubelet without an agent.
-func (r *restartRun) startKubelet(ctx context.Context) (_ *exec.Cmd, err error) {
-	defer must.Catch(&err)
-
+func (r *restartRun) startKubelet(ctx context.Context) *exec.Cmd {
 	log := must.Get(os.OpenFile(filepath.Join(r.bed.Node.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644))
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, r.bed.Node.KubeletPath(), r.bed.Node.KubeletArgs()...)
 	cmd.Stdout, cmd.Stderr = log, log
+	must.OK(cmd.Start())
 
-	return cmd, cmd.Start()
-}
-
-// changeByAgent measures good changes of a node with an agent.
-func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, err error) {
-	defer must.Catch(&err)
-
-	a := must.Get(r.bed.Agent("--config-trial-duration=1h"))
-	must.OK(start(ctx, r.bed, a))
-	defer func() { err = errors.Join(err, a.Stop(time.Minute)) }()
-	for i := range r.rounds {
-		data := must.Get(r.bed.Config(map[string]any{"containerLogMaxFiles": 7 + i}))
-		m := must.Get(r.period(ctx, goodChange, func(p *pulse) error {
-			_, _, err := change(ctx, r.bed, p, fmt.Sprintf("good-%d", i), map[string]string{"kubelet": data})
-			return err
-		}))
-		found = append(found, m)
-	}
-
-	return found, nil
+	return cmd
 }
 
 // settled is how long all pods are Ready before a restart. A kubelet of 1.35 or
@@ -253,31 +217,23 @@ const settled = 15 * time.Second
 
 // period measures from a restart until a minute has passed and all pods are
 // Ready again.
-func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) error) (_ measurement, err error) {
-	defer must.Catch(&err)
-
-	must.OK(r.pods.becomeReady(ctx))
+func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse)) measurement {
+	r.pods.becomeReady(ctx)
 	must.OK(bed.Pause(ctx, settled))
 	m := measurement{variant: r.variant, what: what}
 	p := feelPulse(ctx, r.bed.Node.HealthzPort())
 	must.OK(bed.Pause(ctx, time.Second)) // until the kubelet has answered
 	begin := time.Now()
-	err = restart(p)
+	err := must.Try(func() { restart(p) })
 	p.end()
-	if err != nil {
-		return measurement{}, fmt.Errorf("%s: %w", what, err)
-	}
-
+	must.That(err == nil, "%s: %w", what, err)
 	must.OK(bed.Pause(ctx, time.Until(begin.Add(firstMinute))))
-	if err := r.pods.becomeReady(ctx); err != nil {
-		return measurement{}, fmt.Errorf("after %s: %w", what, err)
-	}
-
+	must.About("after "+what, func() { r.pods.becomeReady(ctx) })
 	m.cost = r.pods.cost(begin, time.Now())
 	must.OK(r.audit.Read())
 	for _, n := range r.audit.Count(begin, begin.Add(firstMinute), func(q *auditlog.Request) bool { return q.Program == "kubelet" }) {
 		m.requests += n
 	}
 
-	return m, nil
+	return m
 }

@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
@@ -26,41 +25,29 @@ import (
 
 const serveImage = "evenkeel.dev/serve:1"
 
-// podClass is a kind of probed pod. Periods are in seconds; 0: no such probe.
-type podClass struct{ readiness, startup int32 }
+// probedPod is a pod without its probes.
+const probedPod = `apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: default}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: serve
+    image: ` + serveImage + `
+    imagePullPolicy: Never
+    resources: {requests: {cpu: 1m, memory: 8Mi}}
+`
 
-// podClasses are the classes of pods from the API. There are as many pods of
-// each.
-var podClasses = []podClass{
-	{readiness: 1}, {readiness: 10}, {readiness: 30}, {readiness: 10, startup: 10},
+// probe is a line of a probedPod, with the seconds between two probes.
+func probe(kind string, period int) string {
+	return fmt.Sprintf("    %sProbe: {httpGet: {port: 8080}, periodSeconds: %d}\n", kind, period)
 }
 
-func (c podClass) pod(name string) *corev1.Pod {
-	probe := func(period int32) *corev1.Probe {
-		if period == 0 {
-			return nil
-		}
-
-		return &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}},
-			PeriodSeconds: period,
-		}
-	}
-	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
-		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken:  new(bool),
-			TerminationGracePeriodSeconds: new(int64),
-			Containers: []corev1.Container{{
-				Name: "serve", Image: serveImage, ImagePullPolicy: corev1.PullNever,
-				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-					corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("8Mi"),
-				}},
-				ReadinessProbe: probe(c.readiness), StartupProbe: probe(c.startup),
-			}},
-		},
-	}
+// podClasses are the probes of the classes of pods from the API. There are as
+// many pods of each.
+var podClasses = []string{
+	probe("readiness", 1), probe("readiness", 10), probe("readiness", 30), probe("readiness", 10) + probe("startup", 10),
 }
 
 // probedPods are the pods of a node.
@@ -74,22 +61,21 @@ type probedPods struct {
 }
 
 // createPods creates pods of all classes in turn, and one static pod.
-func createPods(ctx context.Context, b *bed.Bed, count int) (_ *probedPods, err error) {
-	defer must.Catch(&err)
-
+func createPods(ctx context.Context, b *bed.Bed, count int) *probedPods {
 	p := &probedPods{kube: b.Kube, node: b.Node.Name(), seen: readiness{}}
 	for i := range count {
-		class := podClasses[i%len(podClasses)]
-		pod := class.pod(fmt.Sprintf("probed-%d", i))
+		var pod *corev1.Pod
+		text := fmt.Sprintf(probedPod, fmt.Sprintf("probed-%d", i)) + podClasses[i%len(podClasses)]
+		must.OK(yaml.UnmarshalStrict([]byte(text), &pod))
 		pod.Spec.NodeName = p.node
 		must.Get(b.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}))
 		p.names = append(p.names, pod.Name)
 	}
 
-	raw := must.Get(yaml.Marshal(podClass{readiness: 10}.pod("static")))
 	p.names = append(p.names, "static-"+p.node) // its mirror pod
+	must.OK(os.WriteFile(filepath.Join(b.Node.Dir(), "manifests", "static.yaml"), []byte(fmt.Sprintf(probedPod, "static")+probe("readiness", 10)), 0o644))
 
-	return p, os.WriteFile(filepath.Join(b.Node.Dir(), "manifests", "static.yaml"), raw, 0o644)
+	return p
 }
 
 // watch records the pods' readiness until ctx ends. An ended watch is started
@@ -149,22 +135,12 @@ func stateOf(pod *corev1.Pod) (s sighting) {
 }
 
 // becomeReady waits until all pods are Ready.
-func (p *probedPods) becomeReady(ctx context.Context) error {
-	return bed.Eventually(ctx, 5*time.Minute, func(context.Context) error {
+func (p *probedPods) becomeReady(ctx context.Context) {
+	bed.Await(ctx, 5*time.Minute, func(context.Context) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		var missing []string
-		for _, name := range p.names {
-			if !p.seen.ready(name) {
-				missing = append(missing, name)
-			}
-		}
-
-		if len(missing) > 0 {
-			return fmt.Errorf("not Ready: %s, the first is %s", printable.Count(len(missing), "pod"), missing[0])
-		}
-
-		return nil
+		missing := slices.DeleteFunc(slices.Clone(p.names), p.seen.ready)
+		must.That(len(missing) == 0, "not Ready: %s: %q", printable.Count(len(missing), "pod"), missing)
 	})
 }
 

@@ -17,14 +17,23 @@ import (
 // tailLines is how much of a log is printed.
 const tailLines = 20
 
-// The programs whose logs a failure may need.
+// The logs that a failure may need.
 const (
 	apiServerLog  = "kube-apiserver"
 	etcdLog       = "etcd"
 	controllerLog = "evenkeel-controller"
+	hollowLog     = "hollow-nodes"
 	agentLog      = "agent and kubelet"
-	hollowLog     = "hollow nodes"
 )
+
+// logFile returns the path of a log.
+func (s *show) logFile(name string) string {
+	if name == agentLog && s.agent != nil {
+		return s.agent.Log
+	}
+
+	return filepath.Join(s.Cluster.Dir(), "log", name+".log")
+}
 
 // explain prints what can explain the failure of a step: the nodes with
 // problems, and the end of the logs, the most likely first.
@@ -47,23 +56,9 @@ func (s *show) explain(ctx context.Context) {
 		say("%s", strings.TrimRight(line, "\n"))
 	}
 
-	paths := s.logs()
 	for _, what := range logs {
-		printTail(what, paths[what])
+		printTail(what, s.logFile(what))
 	}
-}
-
-// logs returns the path of each log.
-func (s *show) logs() map[string]string {
-	paths := map[string]string{
-		apiServerLog: s.logFile("kube-apiserver"), etcdLog: s.logFile("etcd"), controllerLog: s.logFile("evenkeel-controller"),
-		hollowLog: s.logFile("hollow-nodes"),
-	}
-	if s.agent != nil {
-		paths[agentLog] = s.agent.Log
-	}
-
-	return paths
 }
 
 // printTail prints the end of a log.

@@ -35,10 +35,9 @@ func (s *show) keep(ctx context.Context, failure bool) (err error) {
 
 	if failure {
 		fmt.Print("\nThe logs:\n\n")
-		paths := s.logs()
 		for _, what := range []string{agentLog, controllerLog, hollowLog, apiServerLog, etcdLog} {
-			if _, err := os.Stat(paths[what]); err == nil {
-				fmt.Printf("   %-20s %s\n", what, paths[what])
+			if _, err := os.Stat(s.logFile(what)); err == nil {
+				fmt.Printf("   %-20s %s\n", what, s.logFile(what))
 			}
 		}
 	}

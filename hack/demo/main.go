@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,10 +31,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
-	"github.com/evenkeel/evenkeel/testkit/hollow"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
+
+// probePeriod is how often the health of the kubelet is observed. It is the
+// precision of the times that the demo prints.
+const probePeriod = 50 * time.Millisecond
 
 // patience limits every wait of the demo. A wait ends as soon as what it waits
 // for is there, also on a busy machine.
@@ -64,11 +69,9 @@ func main() {
 // show is the demo while it runs.
 type show struct {
 	*bed.Bed
-	agent      *bed.Agent
-	controller *bed.Controller
-	hollow     *hollow.Fleet
-	hollowLog  *os.File
-	files      string // the directory of the configurations, in which commands run
+	agent *bed.Agent
+	stops []func() error // end what the demo has started on the cluster, the latest first
+	files string         // the directory of the configurations, in which commands run
 
 	abort       context.CancelCauseFunc // ends the steps
 	agentMayEnd func()                  // tells that the demo stops the agent
@@ -76,7 +79,7 @@ type show struct {
 	step     int
 	simple   bool // only the real node takes part so far
 	pushed   bool // rollout demo exists
-	pulse    pulse
+	pulse    figures.Pulse
 	kubelet  int // its process at the beginning of the step; 0 before its first start
 	pods     map[string]podRecord
 	outcomes []outcome
@@ -105,7 +108,7 @@ func demo(ctx context.Context, keep bool) (err error) {
 
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { s.pulse.watch(watching, s.Healthy) })
+	watch.Go(func() { s.pulse.Watch(watching, probePeriod, s.Healthy) })
 	defer func() {
 		fmt.Println("\nStopping everything that was started.")
 		stopWatching()
@@ -138,7 +141,8 @@ func demo(ctx context.Context, keep bool) (err error) {
 	return err
 }
 
-// play shows all steps, and the summary.
+// play shows all steps, and the summary. A step and what it calls end at the
+// first error, with package must.
 func (s *show) play(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -148,18 +152,18 @@ func (s *show) play(ctx context.Context) (err error) {
 	defer abort(nil)
 	s.abort = abort
 	s.agent = must.Get(s.Agent("--config-trial-duration=5s", "--crash-loop-threshold=1"))
+	s.stops = append(s.stops, func() error { return s.agent.Stop(patience) })
 	// It hands the preflights of `kubectl evenkeel assign` to the agent, and
 	// carries out rollouts later.
-	if s.controller, err = s.Controller(ctx); err != nil {
-		return fmt.Errorf("start evenkeel-controller: %w", err)
-	}
-
-	s.mustRun("evenkeel-controller", s.controller.Done)
-	for _, step := range []func(context.Context) error{
+	controller, err := s.Controller(ctx)
+	must.That(err == nil, "start evenkeel-controller: %w", err)
+	s.stops = append(s.stops, func() error { return controller.Stop(patience) })
+	s.mustRun("evenkeel-controller", controller.Done)
+	for _, step := range []func(context.Context){
 		s.start, s.good, s.typo, s.badValue, s.protected, s.crashLoop, s.noAPI,
 		s.gather, s.goodRollout, s.badRollout,
 	} {
-		if err := step(ctx); err != nil {
+		if err := must.Try(func() { step(ctx) }); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
@@ -168,7 +172,7 @@ func (s *show) play(ctx context.Context) (err error) {
 		}
 	}
 
-	lost := must.Get(s.podsLost(ctx))
+	lost := s.podsLost(ctx)
 	fmt.Println("\nEvery step happened as described:")
 	for _, line := range summary(s.outcomes, s.saw, s.members, len(lost), len(s.pods)) {
 		say("%s", line)
@@ -192,30 +196,16 @@ func (s *show) mustRun(what string, ended <-chan struct{}) (mayEnd func()) {
 }
 
 // startAgent starts the agent.
-func (s *show) startAgent() error {
-	if err := s.agent.Start(); err != nil {
-		return err
-	}
-
+func (s *show) startAgent() {
+	must.OK(s.agent.Start())
 	s.agentMayEnd = s.mustRun("evenkeel-agent", s.agent.Done())
-
-	return nil
 }
 
 // stop stops the programs that the demo has started on the cluster.
 func (s *show) stop() error {
 	var errs []error
-	if s.hollow != nil {
-		errs = append(errs, s.hollow.Stop())
-	}
-	if s.hollowLog != nil {
-		errs = append(errs, s.hollowLog.Close())
-	}
-	if s.controller != nil {
-		errs = append(errs, s.controller.Stop(patience))
-	}
-	if s.agent != nil {
-		errs = append(errs, s.agent.Stop(patience))
+	for _, stop := range slices.Backward(s.stops) {
+		errs = append(errs, stop())
 	}
 
 	return errors.Join(errs...)
@@ -225,7 +215,7 @@ func (s *show) stop() error {
 func (s *show) title(format string, args ...any) {
 	s.step++
 	fmt.Printf("\n%d. %s\n", s.step, fmt.Sprintf(format, args...))
-	s.pulse.begin(time.Now())
+	s.pulse.Begin(time.Now())
 }
 
 // say prints something that belongs to a step.

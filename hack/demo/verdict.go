@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -95,28 +96,19 @@ func summary(outcomes []outcome, saw, members, lost, pods int) []string {
 
 // verdict waits until the real node is well again, and prints what the step has
 // done to it. The error says why it is not well.
-func (s *show) verdict(ctx context.Context, o outcome, notes ...string) error {
+func (s *show) verdict(ctx context.Context, o outcome, notes ...string) {
 	after := 0
-	unwell := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
-		defer must.Catch(&err)
-
-		o.ready = must.Get(s.ready(ctx))
-		after = must.Get(s.agent.KubeletPID())
-		o.down, o.healthy = s.pulse.unhealthy(time.Now())
-		if !o.healthy {
-			return errors.New("the kubelet is not healthy")
-		}
-		if !o.ready {
-			return errors.New("the node is not Ready")
-		}
-
-		return nil
+	unwell := must.Try(func() {
+		bed.Await(ctx, patience, func(ctx context.Context) {
+			o.ready = fleet.IsReady(s.object(ctx))
+			after = must.Get(s.agent.KubeletPID())
+			o.down, o.healthy = s.pulse.Without(time.Now())
+			must.That(o.healthy, "the kubelet is not healthy")
+			must.That(o.ready, "the node is not Ready")
+		})
 	})
-	lost, err := s.podsLost(ctx)
-	if err != nil {
-		unwell = errors.Join(unwell, err)
-	}
-
+	var lost []string
+	unwell = errors.Join(unwell, must.Try(func() { lost = s.podsLost(ctx) }))
 	o.step, o.started, o.stopped = s.step, s.kubelet == 0, s.kubelet != 0 && s.kubelet != after
 	o.lost, o.pods = len(lost), len(s.pods)
 	s.kubelet, s.outcomes = after, append(s.outcomes, o)
@@ -125,31 +117,7 @@ func (s *show) verdict(ctx context.Context, o outcome, notes ...string) error {
 		unwell = errors.Join(unwell, fmt.Errorf("pods were lost: %s", strings.Join(lost, ", ")))
 	}
 
-	return unwell
-}
-
-// untouched returns an error if the kubelet was stopped in this step.
-func (s *show) untouched() error {
-	pid, err := s.agent.KubeletPID()
-	if err == nil && pid != s.kubelet {
-		err = fmt.Errorf("the kubelet was process %d and is %d", s.kubelet, pid)
-	}
-
-	return err
-}
-
-// ready reports whether the real node is Ready.
-func (s *show) ready(ctx context.Context) (_ bool, err error) {
-	defer must.Catch(&err)
-
-	node := must.Get(s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{}))
-	return isReady(node), nil
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	must.OK(unwell)
 }
 
 // podRecord identifies the running containers of a pod.
@@ -168,9 +136,7 @@ func recordOf(pod *corev1.Pod) podRecord {
 }
 
 // runPods starts pods on the real node, and records them.
-func (s *show) runPods(ctx context.Context, names ...string) (err error) {
-	defer must.Catch(&err)
-
+func (s *show) runPods(ctx context.Context, names ...string) {
 	pods := s.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	s.pods = map[string]podRecord{}
 	for _, name := range names {
@@ -179,29 +145,19 @@ func (s *show) runPods(ctx context.Context, names ...string) (err error) {
 			Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
 		}}
 		must.Get(pods.Create(ctx, pod, metav1.CreateOptions{}))
-		must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
-			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
-			if err == nil && pod.Status.Phase != corev1.PodRunning {
-				err = fmt.Errorf("pod %s is %s: %s %s", name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-			}
-			if err == nil {
-				s.pods[name] = recordOf(pod)
-			}
-
-			return err
-		}))
+		bed.Await(ctx, patience, func(ctx context.Context) {
+			pod := must.Get(pods.Get(ctx, name, metav1.GetOptions{}))
+			must.That(pod.Status.Phase == corev1.PodRunning, "pod %s is %s: %s %s", name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+			s.pods[name] = recordOf(pod)
+		})
 	}
-
-	return nil
 }
 
 // podsLost returns the pods of runPods that do not run any more, or whose
 // containers are not those of runPods.
-func (s *show) podsLost(ctx context.Context) (_ []string, err error) {
-	defer must.Catch(&err)
-
+func (s *show) podsLost(ctx context.Context) []string {
 	list := must.Get(s.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{}))
-	return lostOf(s.pods, list.Items), nil
+	return lostOf(s.pods, list.Items)
 }
 
 // lostOf compares pods with their records, and returns the names of the lost

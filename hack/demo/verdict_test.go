@@ -59,9 +59,7 @@ func TestTheSummaryCountsWhatHappened(t *testing.T) {
 	}
 	got := summary(outcomes, 1, 21, 0, 2)
 	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
-	if got, want := summary(nil, 0, 0, 0, 0)[4], "no moment without a healthy kubelet on the real node"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, summary(nil, 0, 0, 0, 0)[4], "no moment without a healthy kubelet on the real node")
 }
 
 func podWith(name, uid, container string, restarts int32, phase corev1.PodPhase) corev1.Pod {

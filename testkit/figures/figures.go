@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package figures measures processes for the benchmarks (CPU time, memory), and
-// prints results: each figure beside its floor and its limit.
+// Package figures measures processes for the benchmarks and the demo (CPU time,
+// memory, times without an answer), and prints results: each figure beside its
+// floor and its limit.
 //
 // The package must not know what is measured.
 package figures
@@ -43,8 +44,7 @@ func CPUTime(pid int) (_ time.Duration, err error) {
 	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
-		n := must.Get(strconv.ParseInt(field, 10, 64))
-		ticks += n
+		ticks += must.Get(strconv.ParseInt(field, 10, 64))
 	}
 
 	const perSecond = 100 // USER_HZ, the same on every Linux that Go supports
@@ -55,25 +55,12 @@ func CPUTime(pid int) (_ time.Duration, err error) {
 // Memory returns the resident memory of a process (VmRSS) and its maximum so
 // far (VmHWM), in bytes.
 func Memory(pid int) (now, most int64, err error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0, err
+	now, err = statusField(pid, "VmRSS")
+	if err == nil {
+		most, err = statusField(pid, "VmHWM")
 	}
 
-	for line := range strings.Lines(string(raw)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
-			now = kib << 10
-		} else if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			most = kib << 10
-		}
-	}
-
-	if now == 0 || most == 0 {
-		return 0, 0, fmt.Errorf("process %d has ended", pid)
-	}
-
-	return now, most, nil
+	return now, most, err
 }
 
 // FileMemory returns how much of the resident memory of a process are pages of
