@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The limits.
@@ -47,11 +48,12 @@ type bench struct {
 	over  []string // what exceeds its limit
 }
 
-// part is a group of measurements with its own cluster.
+// part is a group of measurements with its own cluster. It and what it calls end
+// at the first error, with package must.
 type part struct {
 	name  string
 	usual bool // it is measured without -only
-	run   func(*bench, context.Context) error
+	run   func(*bench, context.Context)
 }
 
 var parts = []part{
@@ -63,9 +65,9 @@ var parts = []part{
 }
 
 // onFleet runs a part with a new cluster and its hollow nodes.
-func onFleet(run func(*bench, context.Context, *fleet) error) func(*bench, context.Context) error {
-	return func(b *bench, ctx context.Context) error {
-		return b.withFleet(ctx, func(ctx context.Context, f *fleet) error { return run(b, ctx, f) })
+func onFleet(run func(*bench, context.Context, *fleet)) func(*bench, context.Context) {
+	return func(b *bench, ctx context.Context) {
+		b.withFleet(ctx, func(ctx context.Context, f *fleet) { run(b, ctx, f) })
 	}
 }
 
@@ -77,7 +79,7 @@ func main() {
 	only := flag.String("only", "", "comma-separated parts: plan, rollout, memory; and those that are measured only if named: at-once, restart")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := b.run(ctx, *only)
+	err := must.Try(func() { b.run(ctx, *only) })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
@@ -85,33 +87,21 @@ func main() {
 	}
 }
 
-func (b *bench) run(ctx context.Context, only string) error {
-	if b.nodes < 1 {
-		return errors.New("-nodes must be at least 1")
-	}
-
+func (b *bench) run(ctx context.Context, only string) {
+	must.That(b.nodes >= 1, "-nodes must be at least 1")
 	named := strings.Split(only, ",")
 	for _, name := range named {
-		if only != "" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return fmt.Errorf("-only=%s: there is no part %q", only, name)
-		}
+		known := slices.ContainsFunc(parts, func(p part) bool { return p.name == name })
+		must.That(only == "" || known, "-only=%s: there is no part %q", only, name)
 	}
 
 	fmt.Printf("evenkeel-controller: %d nodes, %d processors, %s\n", b.nodes, runtime.NumCPU(), runtime.Version())
 	for _, p := range parts {
-		if only == "" && !p.usual || only != "" && !slices.Contains(named, p.name) {
-			continue
-		}
-
-		fmt.Printf("\n%s\n", p.name)
-		if err := p.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		if only == "" && p.usual || slices.Contains(named, p.name) {
+			fmt.Printf("\n%s\n", p.name)
+			must.About(p.name, func() { p.run(b, ctx) })
 		}
 	}
 
-	if len(b.over) > 0 {
-		return fmt.Errorf("over their limits: %q", b.over)
-	}
-
-	return nil
+	must.That(len(b.over) == 0, "over their limits: %q", b.over)
 }

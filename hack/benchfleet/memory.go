@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -30,16 +28,7 @@ import (
 
 // growth measures the controller's memory with realistic Nodes and NodeConfigs.
 // A paused rollout makes the controller read all of them.
-func (b *bench) growth(ctx context.Context) (err error) {
-	defer must.Catch(&err)
-
-	w, err := b.up(ctx)
-	defer func() { err = errors.Join(err, w.down()) }()
-	if err != nil {
-		return err
-	}
-
-	w.large = b.nodes > largeNodes
+func (b *bench) growth(ctx context.Context) {
 	o := &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: "paused"},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
@@ -47,26 +36,13 @@ func (b *bench) growth(ctx context.Context) (err error) {
 			Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":120}`)}},
 		},
 	}
-	must.OK(w.admin.Create(ctx, o))
-	errs := make([]error, b.nodes)
-	workqueue.ParallelizeUntil(ctx, patchers, b.nodes, func(i int) { errs[i] = w.populate(ctx, i) })
-	must.OK(errors.Join(errs...))
-	l := must.Get(w.look(ctx, o, b.nodes))
-	b.limitMemory("controller: most memory, with as many Nodes and NodeConfigs", l.most, b.nodes)
-	note("controller: memory half a minute later", "%s, of it %s of its file", figures.MiB(l.now), figures.MiB(l.program))
-	note("controller: everything was seen after", "%s", seconds(l.started))
-	note("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
-
-	return w.storage(ctx, nodeName(0))
-}
-
-// looked is what was measured of a controller that has read everything.
-type looked struct {
-	now, most int64         // memory, in bytes
-	program   int64         // pages of the program's file in it, which the kernel can drop
-	started   time.Duration // until it had seen everything
-	plan      time.Duration // the mean
-	plans     float64
+	b.withWorld(ctx, func(w *world) {
+		w.large = b.nodes > largeNodes
+		must.OK(w.admin.Create(ctx, o))
+		forEach(ctx, b.nodes, func(i int) { w.populate(ctx, i) })
+		b.look(ctx, w, o)
+		w.storage(ctx, nodeName(0))
+	})
 }
 
 // planDuration is the controller's metric of the time of a plan.
@@ -74,47 +50,39 @@ const planDuration = "evenkeel_controller_plan_duration_seconds"
 
 // look starts a controller, waits until it has read everything, and lets it
 // plan for half a minute.
-func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (l looked, err error) {
-	defer must.Catch(&err)
-
+func (b *bench) look(ctx context.Context, w *world, o *v1alpha1.NodeConfigRollout) {
 	metrics := must.Get(localcluster.FreeAddress())
-	c, started := must.Get2(w.controller(ctx, "--metrics-bind-address="+metrics, "--metrics-secure=false"))
-	l.started = started
-	defer func() { err = errors.Join(err, c.stop()) }()
-	must.OK(eventually(ctx, 10*time.Minute+time.Duration(nodes)*nodeTimeout, time.Second, func() error {
-		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
+	w.withController(ctx, []string{"--metrics-bind-address=" + metrics, "--metrics-secure=false"}, func(c *child, started time.Duration) {
+		eventually(ctx, 10*time.Minute+time.Duration(b.nodes)*nodeTimeout, time.Second, c.Done, func() {
+			must.OK(w.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
+			selected := int(o.Status.Nodes.Selected)
+			must.That(selected == b.nodes, "%d of %s are selected: %s", selected, printable.Count(b.nodes, "node"), o.Status.Message)
+		})
+		for i := range 30 { // meanwhile the runtime returns free memory to the kernel
+			must.OK(bed.Pause(ctx, time.Second))
+			patch := fmt.Appendf(nil, `{"status":{"error":"change %d"}}`, i) // makes the rollout due
+			nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
+			must.OK(w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)))
 		}
-		if int(o.Status.Nodes.Selected) != nodes {
-			return fmt.Errorf("%d of %s are selected: %s", o.Status.Nodes.Selected, printable.Count(nodes, "node"), o.Status.Message)
-		}
 
-		return nil
-	}, c.Done))
-	for i := range 30 { // meanwhile the runtime returns free memory to the kernel
-		must.OK(bed.Pause(ctx, time.Second))
-		patch := fmt.Appendf(nil, `{"status":{"error":"change %d"}}`, i) // makes the rollout due
-		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
-		must.OK(w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)))
-	}
-
-	l.now, l.most = must.Get2(figures.Memory(c.Pid()))
-	l.program = must.Get(figures.FileMemory(c.Pid()))
-	answer := must.Get(http.Get("http://" + metrics + "/metrics"))
-	defer answer.Body.Close()
-	text := must.Get(io.ReadAll(answer.Body))
-	l.plans = sum(text, planDuration+"_count")
-	l.plan = time.Duration(sum(text, planDuration+"_sum") / l.plans * float64(time.Second))
-
-	return l, nil
+		now, most := must.Get2(figures.Memory(c.Pid()))
+		program := must.Get(figures.FileMemory(c.Pid()))
+		answer := must.Get(http.Get("http://" + metrics + "/metrics"))
+		defer answer.Body.Close()
+		text := must.Get(io.ReadAll(answer.Body))
+		plans := sum(text, planDuration+"_count")
+		mean := time.Duration(sum(text, planDuration+"_sum") / plans * float64(time.Second))
+		b.limitMemory("controller: most memory, with as many Nodes and NodeConfigs", most, b.nodes)
+		note("controller: memory half a minute later", "%s, of it %s of its file", figures.MiB(now), figures.MiB(program))
+		note("controller: everything was seen after", "%s", seconds(started))
+		note("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(mean), plans)
+	})
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
 
 // populate creates a Node and its NodeConfig, as its agent leaves it.
-func (w *world) populate(ctx context.Context, i int) (err error) {
-	defer must.Catch(&err)
-
+func (w *world) populate(ctx context.Context, i int) {
 	name := nodeName(i)
 	must.OK(w.admin.Create(ctx, realisticNode(name, i)))
 	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
@@ -138,8 +106,7 @@ func (w *world) populate(ctx context.Context, i int) (err error) {
 			Message: "using current (UID: " + string(ref.UID) + "): all checks passed", LastTransitionTime: metav1.Now(), ObservedGeneration: 1,
 		}},
 	}
-
-	return w.admin.Status().Update(ctx, nc)
+	must.OK(w.admin.Status().Update(ctx, nc))
 }
 
 // realisticNode returns a Node as large as those of real clusters, with images.

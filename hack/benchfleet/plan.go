@@ -14,10 +14,11 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // plans measures rollout.Plan. The floor is one iteration over all nodes.
-func (b *bench) plans(ctx context.Context) error {
+func (b *bench) plans(ctx context.Context) {
 	const runs, count = 15, planNodes
 	epoch := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	target := v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "target", SHA256: "0123456789abcdef"}}
@@ -77,21 +78,13 @@ func (b *bench) plans(ctx context.Context) error {
 		{"steady (all updated)", complete, done, 0},
 		{"after a halt (25 % go back)", halted, done, count / 4},
 	} {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-
+		must.OK(ctx.Err())
 		moves := 0
 		took := measure(runs, func() { moves = len(rollout.Plan(c.in, c.nodes).Moves) })
-		if moves != c.moves {
-			return fmt.Errorf("the plan %s has %d moves, want %d: it is not what was to be measured", c.what, moves, c.moves)
-		}
-
+		must.That(moves == c.moves, "the plan %s has %d moves, want %d: it is not what was to be measured", c.what, moves, c.moves)
 		text := fmt.Sprintf("%s (%.0f x one pass)", tenths(took), took.Seconds()/floor.Seconds())
 		b.limited("Plan: "+c.what, text, tenths(maxPlan), took > maxPlan)
 	}
-
-	return nil
 }
 
 func measure(runs int, do func()) time.Duration {

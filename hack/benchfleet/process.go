@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // child is a running program that dies with this process.
@@ -21,25 +22,20 @@ type child struct{ *localcluster.Process }
 
 // start starts a program with its output in a file, and with further
 // environment variables.
-func start(log string, env []string, argv ...string) (*child, error) {
+func start(log string, env []string, argv ...string) *child {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	// SIGTERM, so that the program can clean up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	p, err := localcluster.StartProcess(filepath.Base(argv[0]), log, cmd)
 
-	return &child{p}, err
+	return &child{must.Get(localcluster.StartProcess(filepath.Base(argv[0]), log, cmd))}
 }
 
 // says waits until the output contains words.
-func (c *child) says(ctx context.Context, text string, within time.Duration) error {
-	return eventually(ctx, within, 50*time.Millisecond, func() error {
-		if !strings.Contains(c.Said(), text) {
-			return fmt.Errorf("%s has not said %q; its last words: %s", c.Name, text, c.Tail())
-		}
-
-		return nil
-	}, c.Done)
+func (c *child) says(ctx context.Context, text string, within time.Duration) {
+	eventually(ctx, within, 50*time.Millisecond, c.Done, func() {
+		must.That(strings.Contains(c.Said(), text), "%s has not said %q; its last words: %s", c.Name, text, c.Tail())
+	})
 }
 
 // stop ends the program, and returns its error.
@@ -52,23 +48,24 @@ func (c *child) stop() error {
 	return nil
 }
 
-// eventually calls try until it succeeds, over is closed, or the time is over.
-func eventually(ctx context.Context, within, every time.Duration, try func() error, over <-chan struct{}) error {
+// eventually calls check until it does not fail. It fails if over is closed, or
+// the time is over.
+func eventually(ctx context.Context, within, every time.Duration, over <-chan struct{}, check func()) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		err := try()
+		err := must.Try(check)
 		if err == nil {
-			return nil
+			return
 		}
 
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
+			must.OK(fmt.Errorf("%w: %w", ctx.Err(), err))
 		case <-over:
-			return fmt.Errorf("it has ended: %w", err)
+			must.OK(fmt.Errorf("it has ended: %w", err))
 		case <-tick.C:
 		}
 	}

@@ -35,9 +35,7 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds())
 
 // report prints the cost of a rollout with the usual budget, and of what is at
 // rest after it.
-func (b *bench) report(ctx context.Context, f *fleet, p phase) (err error) {
-	defer must.Catch(&err)
-
+func (b *bench) report(ctx context.Context, f *fleet, p phase) {
 	b.writes(f.nodes, p)
 	b.limitMemory("controller: most memory in a rollout (VmHWM)", p.most, f.nodes)
 	note("controller: memory after it (VmRSS)", "%s", figures.MiB(p.now))
@@ -58,21 +56,16 @@ func (b *bench) report(ctx context.Context, f *fleet, p phase) (err error) {
 	}
 
 	note("at rest: of a processor", "%s over %s", strings.Join(shares, ", "), b.idle)
-
-	return f.storage(ctx, "hollow-0")
+	f.storage(ctx, "hollow-0")
 }
 
 // storage prints the size of stored objects: the API server stores custom
 // resources as JSON.
-func (w *world) storage(ctx context.Context, nodeConfig string) (err error) {
-	defer must.Catch(&err)
-
+func (w *world) storage(ctx context.Context, nodeConfig string) {
 	raw := must.Get(w.kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx))
 	note("stored: a NodeConfig", "%d bytes", len(raw))
 	raw = must.Get(w.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx))
 	note("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(sum(raw, "apiserver_storage_size_bytes"))))
-
-	return nil
 }
 
 // sum adds the values of a metric with these labels, from the text format of

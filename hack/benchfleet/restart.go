@@ -5,8 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -21,40 +19,33 @@ const outage = 25 * time.Second // every back-off reaches its maximum
 // NodeConfig again, and the controller sees everything, when the API server
 // comes back. The controller has no lease: a controller that loses its lease is
 // restarted by its Deployment.
-func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
-	defer must.Catch(&err)
-
+func (b *bench) restarts(ctx context.Context, f *fleet) {
 	probes := must.Get(localcluster.FreeAddress())
-	c, _ := must.Get2(f.controller(ctx, "--health-probe-bind-address="+probes, "--leader-elect=false"))
-	defer func() { err = errors.Join(err, c.stop()) }()
-	must.OK(f.quiet(ctx))
-	must.OK(f.cluster.StopAPIServer())
-	must.OK(bed.Pause(ctx, outage))
-	begin := time.Now()
-	must.OK(f.cluster.StartAPIServer(ctx))
-	note("API server: ready after", "%s", seconds(time.Since(begin)))
-	var sees, watch time.Duration
-	const others = 2 // this program and the controller watch all NodeConfigs
-	must.OK(eventually(ctx, 10*time.Minute, time.Second, func() (err error) {
-		defer must.Catch(&err)
+	args := []string{"--health-probe-bind-address=" + probes, "--leader-elect=false"}
+	f.withController(ctx, args, func(c *child, _ time.Duration) {
+		f.quiet(ctx)
+		must.OK(f.cluster.StopAPIServer())
+		must.OK(bed.Pause(ctx, outage))
+		begin := time.Now()
+		must.OK(f.cluster.StartAPIServer(ctx))
+		note("API server: ready after", "%s", seconds(time.Since(begin)))
+		var sees, watch time.Duration
+		const others = 2 // this program and the controller watch all NodeConfigs
+		eventually(ctx, 10*time.Minute, time.Second, c.Done, func() {
+			if sees == 0 && localcluster.Probe(ctx, "http://"+probes+"/readyz") == nil {
+				sees = time.Since(begin)
+			}
 
-		if sees == 0 && localcluster.Probe(ctx, "http://"+probes+"/readyz") == nil {
-			sees = time.Since(begin)
-		}
+			raw := must.Get(f.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx))
+			watches := sum(raw, "apiserver_longrunning_requests", `resource="nodeconfigs"`, `verb="WATCH"`)
+			if watch == 0 && int(watches)-others >= f.nodes {
+				watch = time.Since(begin)
+			}
 
-		raw := must.Get(f.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx))
-		watches := sum(raw, "apiserver_longrunning_requests", `resource="nodeconfigs"`, `verb="WATCH"`)
-		if watch == 0 && int(watches)-others >= f.nodes {
-			watch = time.Since(begin)
-		}
-		if sees == 0 || watch == 0 {
-			return fmt.Errorf("%.0f of %s watch their NodeConfig; the controller is ready after %s", watches-others, printable.Count(f.nodes, "agent"), sees)
-		}
-
-		return nil
-	}, c.Done))
-	note("all agents watch again after", "%s", seconds(watch))
-	note("controller sees everything after", "%s", seconds(sees))
-
-	return nil
+			must.That(sees != 0 && watch != 0,
+				"%.0f of %s watch their NodeConfig; the controller is ready after %s", watches-others, printable.Count(f.nodes, "agent"), sees)
+		})
+		note("all agents watch again after", "%s", seconds(watch))
+		note("controller sees everything after", "%s", seconds(sees))
+	})
 }

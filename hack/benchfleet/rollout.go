@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
@@ -71,47 +71,33 @@ type phase struct {
 
 // rollout measures a rollout with the usual budget, the same change by hand,
 // and a preflight.
-func (b *bench) rollout(ctx context.Context, f *fleet) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(cmp.Or(bed.Pause(ctx, afterStart), f.quiet(ctx)))
-	rolled := must.Get(f.roll(ctx, usual, b.idle))
-	must.OK(b.report(ctx, f, rolled))
-	hand := must.Get(f.byHand(ctx, f.usualBudget()))
+func (b *bench) rollout(ctx context.Context, f *fleet) {
+	must.OK(bed.Pause(ctx, afterStart))
+	f.quiet(ctx)
+	rolled := f.roll(ctx, usual, b.idle)
+	b.report(ctx, f, rolled)
+	hand := f.byHand(ctx, f.usualBudget())
 	b.usage("by hand", f.nodes, hand)
 	b.ratio("a rollout", rolled, hand, maxRatio)
-
-	return b.preflight(ctx, f)
+	b.preflight(ctx, f)
 }
 
 // atOnce measures a rollout to all nodes at once, and the same change by hand.
 // Each has a new cluster: nodes that are late with one change would disturb the
 // next.
-func (b *bench) atOnce(ctx context.Context) (err error) {
-	defer must.Catch(&err)
-
+func (b *bench) atOnce(ctx context.Context) {
 	var hand, rolled phase
-	must.OK(b.withFleet(ctx, func(ctx context.Context, f *fleet) (err error) {
-		defer must.Catch(&err)
-
-		must.Get(f.roll(ctx, usual, 0))
-		hand, err = f.byHand(ctx, f.nodes)
-
-		return err
-	}))
-	must.OK(b.withFleet(ctx, func(ctx context.Context, f *fleet) (err error) {
-		defer must.Catch(&err)
-
-		must.Get(f.roll(ctx, usual, 0))
-		rolled, err = f.roll(ctx, unlimited, 0)
-
-		return err
-	}))
+	b.withFleet(ctx, func(ctx context.Context, f *fleet) {
+		f.roll(ctx, usual, 0)
+		hand = f.byHand(ctx, f.nodes)
+	})
+	b.withFleet(ctx, func(ctx context.Context, f *fleet) {
+		f.roll(ctx, usual, 0)
+		rolled = f.roll(ctx, unlimited, 0)
+	})
 	b.usage("by hand, all at once", b.nodes, hand)
 	b.usage("a rollout to all at once", b.nodes, rolled)
 	b.ratio("a rollout to all at once", rolled, hand, maxCrowd)
-
-	return nil
 }
 
 // ratio prints the time of a rollout as a multiple of that of the same change
@@ -128,34 +114,35 @@ func (f *fleet) kubelet() string {
 }
 
 // handMade creates a ConfigMap with a payload.
-func (f *fleet) handMade(ctx context.Context) (v1alpha1.ConfigMapReference, error) {
+func (f *fleet) handMade(ctx context.Context) v1alpha1.ConfigMapReference {
 	data := f.kubelet()
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: fmt.Sprintf("by-hand-%d", f.changes)},
 		Immutable:  new(true), Data: map[string]string{"kubelet": data},
 	}
-	err := f.admin.Create(ctx, cm)
+	must.OK(f.admin.Create(ctx, cm))
 
-	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}, err
+	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}
 }
 
 // byHand assigns a payload to every node, to at most so many at a time, and
 // waits for the agents' reports.
-func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
-	defer must.Catch(&err)
-
-	ref := must.Get(f.handMade(ctx))
-	before := must.Get(f.spent(f.hollow))
+func (f *fleet) byHand(ctx context.Context, most int) phase {
+	ref := f.handMade(ctx)
+	before := f.spent(f.hollow)
 	begin := time.Now()
 	printed := begin
 	nodes := f.known()
 	waiting := slices.Collect(maps.Keys(nodes))
 	var failed error
-	err = eventually(ctx, time.Duration(f.nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, func() error {
+	eventually(ctx, time.Duration(f.nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, nil, func() {
 		done := f.count(func(s seen) bool { return s.has(ref.Name) })
 		n := max(0, min(most-(f.nodes-len(waiting)-done), len(waiting))) // a node can leave its state for a moment
-		if failed = f.assignAll(ctx, ref, nodes, waiting[:n]); failed != nil || done == f.nodes {
-			return nil
+		failed = must.Try(func() {
+			forEach(ctx, n, func(i int) { f.assign(ctx, waiting[i], nodes[waiting[i]], ref) })
+		})
+		if failed != nil || done == f.nodes {
+			return
 		}
 
 		waiting = waiting[n:]
@@ -164,25 +151,26 @@ func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
 			note("", "%d nodes are done by hand after %s", done, seconds(time.Since(begin)))
 		}
 
-		return fmt.Errorf("%d of %s are done", done, printable.Count(f.nodes, "node"))
-	}, nil)
-	must.OK(cmp.Or(failed, err))
+		must.OK(fmt.Errorf("%d of %s are done", done, printable.Count(f.nodes, "node")))
+	})
+	must.OK(failed)
 
-	return f.end(ctx, begin, before, nil)
+	return f.end(ctx, begin, before, f.hollow)
 }
 
-// assignAll assigns a ConfigMap to nodes.
-func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference, nodes map[string]seen, names []string) error {
-	errs := make([]error, len(names))
-	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) { errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref) })
-	return cmp.Or(ctx.Err(), cmp.Or(errs...))
+// forEach does something for many nodes, with as many patches at a time as the
+// controller has.
+func forEach(ctx context.Context, nodes int, do func(i int)) {
+	errs := make([]error, nodes)
+	workqueue.ParallelizeUntil(ctx, controller.DefaultWriters, nodes, func(i int) {
+		errs[i] = must.Try(func() { do(i) })
+	})
+	must.OK(cmp.Or(ctx.Err(), cmp.Or(errs...)))
 }
 
 // assign makes the controller's write. It repeats a request that an overloaded
 // API server did not carry out.
-func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) (err error) {
-	defer must.Catch(&err)
-
+func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) {
 	by := &v1alpha1.RolloutReference{Name: ref.Name, Revision: int64(f.changes), Attempt: 1, AssignedAt: metav1.Now()}
 	if s := known.spec.ConfigSource; s != nil {
 		by.Previous = &v1alpha1.PreviousSource{ConfigMapRef: *s.ConfigMapRef, Rollout: s.RolloutRef.Name, Revision: s.RolloutRef.Revision, Attempt: 1}
@@ -196,19 +184,16 @@ func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha
 	for {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		err := f.hand.Patch(ctx, nc, client.RawPatch(types.JSONPatchType, patch))
-		if err == nil || !overloaded(err) {
-			return err
+		if err == nil {
+			return
 		}
-
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Second):
+		if !overloaded(err) || bed.Pause(ctx, time.Second) != nil {
+			must.OK(err)
 		}
 
 		// The API server may have carried out a request that it did not answer.
 		if f.admin.Get(ctx, client.ObjectKeyFromObject(nc), nc) == nil && nc.Generation > known.generation {
-			return nil
+			return
 		}
 	}
 }
@@ -244,53 +229,39 @@ func (f *fleet) newRollout(budget string) *v1alpha1.NodeConfigRollout {
 
 // roll rolls a configuration out in one step, with a new controller, and then
 // measures the idle controller.
-func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase, err error) {
-	defer must.Catch(&err)
-
-	c, started := must.Get2(f.controller(ctx))
-	defer func() { err = errors.Join(err, c.stop()) }()
-	o := f.newRollout(budget)
-	before := must.Get(f.spent(f.hollow, c))
-	begin := time.Now()
-	must.OK(f.admin.Create(ctx, o))
-	must.OK(eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
-		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		if o.Status.Phase != v1alpha1.RolloutComplete || int(o.Status.Nodes.Updated) != f.nodes {
-			return fmt.Errorf("the rollout is %s, %d updated: %s", o.Status.Phase, o.Status.Nodes.Updated, o.Status.Message)
-		}
-
-		return nil
-	}, c.Done))
-	p = must.Get(f.end(ctx, begin, before, c))
-	p.started = started
-	before = must.Get(f.spent(f.hollow, c))
-	must.OK(bed.Pause(ctx, idle))
-	p.idle = since(before, must.Get(f.spent(f.hollow, c)))
-	p.now, p.most = must.Get2(figures.Memory(c.Pid()))
-
-	return p, f.admin.Delete(ctx, o)
+func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase) {
+	f.withController(ctx, nil, func(c *child, started time.Duration) {
+		o := f.newRollout(budget)
+		before := f.spent(f.hollow, c)
+		begin := time.Now()
+		must.OK(f.admin.Create(ctx, o))
+		eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, c.Done, func() {
+			must.OK(f.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
+			must.That(o.Status.Phase == v1alpha1.RolloutComplete && int(o.Status.Nodes.Updated) == f.nodes,
+				"the rollout is %s, %d updated: %s", o.Status.Phase, o.Status.Nodes.Updated, o.Status.Message)
+		})
+		p = f.end(ctx, begin, before, f.hollow, c)
+		p.started = started
+		before = f.spent(f.hollow, c)
+		must.OK(bed.Pause(ctx, idle))
+		p.idle = since(before, f.spent(f.hollow, c))
+		p.now, p.most = must.Get2(figures.Memory(c.Pid()))
+		must.OK(f.admin.Delete(ctx, o))
+	})
+	return p
 }
 
 // end waits until all nodes have finished, and stores the measurements.
-func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, c *child) (_ phase, err error) {
-	defer must.Catch(&err)
-
+func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, children ...*child) phase {
 	p := phase{settled: time.Since(begin)}
-	must.OK(f.quiet(ctx))
+	f.quiet(ctx)
 	end := time.Now()
-	children := []*child{f.hollow}
-	if c != nil {
-		children = append(children, c)
-	}
-
-	p.used = since(before, must.Get(f.spent(children...)))
+	p.used = since(before, f.spent(children...))
 	p.counts = f.audit.Count(begin, end, written)
 	p.healthy = untilHealthy(f.audit.Requests, begin)
 	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !written(r) })
 
-	return p, nil
+	return p
 }
 
 // written reports whether a request is a write that the API server did not

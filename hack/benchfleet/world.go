@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -79,19 +78,26 @@ type world struct {
 // 20,000 nodes writes more than the default of 2 GiB between two compactions.
 const quota = "--quota-backend-bytes=8589934592"
 
-// up starts an API server. Call down even if it fails.
-func (b *bench) up(ctx context.Context) (w *world, err error) {
-	defer must.Catch(&err)
+// withWorld calls do with a new world, and stops it.
+func (b *bench) withWorld(ctx context.Context, do func(*world)) {
+	w := &world{}
+	err := must.Try(func() {
+		w.up(ctx, b.fsync)
+		do(w)
+	})
+	must.OK(errors.Join(err, w.down()))
+}
 
+// up starts an API server.
+func (w *world) up(ctx context.Context, fsync bool) {
 	ctrllog.SetLogger(logr.Discard())
-	w = &world{}
 	w.dir = must.Get(os.MkdirTemp("", "evenkeel-benchfleet-"))
 	w.dir = must.Get(filepath.EvalSymlinks(w.dir))
 	var flags []string
 	w.audit, flags = must.Get2(auditlog.New(w.dir, auditPolicy))
 	w.cluster = must.Get(localcluster.Start(ctx, localcluster.Options{
 		Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: flags,
-		EtcdFlags: []string{quota, fmt.Sprintf("--unsafe-no-fsync=%t", !b.fsync)},
+		EtcdFlags: []string{quota, fmt.Sprintf("--unsafe-no-fsync=%t", !fsync)},
 	}))
 	must.OK(w.cluster.Apply(ctx, filepath.Join("config", "controller")))
 	w.servers = w.cluster.ServerPIDs()
@@ -105,9 +111,7 @@ func (b *bench) up(ctx context.Context) (w *world, err error) {
 	w.kube = must.Get(kubernetes.NewForConfig(own(w.cluster.AdminConfig())))
 	w.config = must.Get(w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"))
 	config := must.Get(clientcmd.BuildConfigFromFlags("", w.config))
-	w.hand, err = client.New(own(config), client.Options{Scheme: scheme})
-
-	return w, err
+	w.hand = must.Get(client.New(own(config), client.Options{Scheme: scheme}))
 }
 
 func (w *world) down() error {
@@ -120,13 +124,7 @@ func (w *world) down() error {
 }
 
 // run starts one of evenkeel's programs.
-func (w *world) run(name string, args ...string) (*child, error) {
-	return w.runWith(name, nil, args...)
-}
-
-func (w *world) runWith(name string, env []string, args ...string) (_ *child, err error) {
-	defer must.Catch(&err)
-
+func (w *world) run(name string, env []string, args ...string) *child {
 	path := must.Get(bed.Program(name))
 	w.logs++
 
@@ -135,12 +133,9 @@ func (w *world) runWith(name string, env []string, args ...string) (_ *child, er
 
 // shippedEnv returns the environment variables of the controller's Deployment,
 // which set up Go's garbage collector.
-func shippedEnv(manifest []byte) ([]string, error) {
+func shippedEnv(manifest []byte) []string {
 	var d appsv1.Deployment
-	if err := yaml.Unmarshal(manifest, &d); err != nil {
-		return nil, fmt.Errorf("the controller's Deployment: %w", err)
-	}
-
+	must.About("the controller's Deployment", func() { must.OK(yaml.Unmarshal(manifest, &d)) })
 	var env []string
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, e := range c.Env {
@@ -150,22 +145,20 @@ func shippedEnv(manifest []byte) ([]string, error) {
 		}
 	}
 
-	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) {
-		return nil, errors.New("the controller's Deployment has no GOMEMLIMIT")
-	}
+	limited := slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") })
+	must.That(limited, "the controller's Deployment has no GOMEMLIMIT")
 
-	return env, nil
+	return env
 }
 
 // controllerArgs are the flags of every controller that is measured.
-var controllerArgs = []string{"--metrics-bind-address=0", "--agent-timeout=30m"} // a small API server cannot answer all agents within a minute
+var controllerArgs = []string{"--metrics-bind-address=0", "--health-probe-bind-address=0", "--agent-timeout=30m"} // a small API server cannot answer all agents within a minute
 
-// startController starts the controller with the environment of its Deployment.
-func (w *world) startController(args ...string) (_ *child, err error) {
-	defer must.Catch(&err)
-
+// withController starts a controller with the environment of its Deployment,
+// calls do when it has read everything, with the duration, and stops it.
+func (w *world) withController(ctx context.Context, args []string, do func(c *child, started time.Duration)) {
 	manifest := must.Get(os.ReadFile(filepath.Join("config", "controller", "deployment.yaml")))
-	env := must.Get(shippedEnv(manifest))
+	env := shippedEnv(manifest)
 	if w.large {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") })
 	}
@@ -173,72 +166,38 @@ func (w *world) startController(args ...string) (_ *child, err error) {
 		args = append([]string{"--leader-elect-lease-duration=2m"}, args...)
 	}
 
-	return w.runWith("evenkeel-controller", env, slices.Concat([]string{"--kubeconfig=" + w.config}, controllerArgs, args)...)
-}
-
-// controller starts the controller, and returns when it has read everything,
-// with the duration.
-func (w *world) controller(ctx context.Context, args ...string) (_ *child, _ time.Duration, err error) {
-	defer must.Catch(&err)
-
 	begin := time.Now()
-	c := must.Get(w.startController(append([]string{"--health-probe-bind-address=0"}, args...)...))
-	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
-		return nil, 0, errors.Join(err, c.stop())
-	}
-
-	return c, time.Since(begin), nil
+	c := w.run("evenkeel-controller", env, slices.Concat([]string{"--kubeconfig=" + w.config}, controllerArgs, args)...)
+	err := must.Try(func() {
+		c.says(ctx, "all watches are synced", 5*time.Minute)
+		do(c, time.Since(begin))
+	})
+	must.OK(errors.Join(err, c.stop()))
 }
 
 // withFleet calls run with a new cluster that has the hollow nodes, and stops
 // both.
-func (b *bench) withFleet(ctx context.Context, run func(context.Context, *fleet) error) (err error) {
-	w, err := b.up(ctx)
-	defer func() { err = errors.Join(err, w.down()) }()
-	if err != nil {
-		return err
-	}
-
-	w.slow = b.nodes > memoryNodes
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f, err := w.fleet(ctx, b.nodes)
-	defer func() { err = errors.Join(err, f.down()) }()
-	if err != nil {
-		return err
-	}
-
-	return run(ctx, f)
-}
-
-// fleet starts hollow nodes, and returns when they have joined. Call the
-// child's stop even if it fails.
-func (w *world) fleet(ctx context.Context, nodes int) (*fleet, error) {
-	f := &fleet{world: w, nodes: nodes}
-	begin := time.Now()
-	args := []string{"--kubeconfig=" + w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes),
-		"--zones=3", "--cleanup=false", "--trial-duration=2s"}
-	var err error
-	if f.hollow, err = w.run("evenkeel-hollow", args...); err != nil {
-		return f, err
-	}
-	if err := f.hollow.says(ctx, "nodes have joined", 10*time.Minute+time.Duration(nodes)*nodeTimeout); err != nil {
-		return f, err
-	}
-
-	note("nodes joined in", "%s", seconds(time.Since(begin)))
-	f.view = w.view(ctx)
-
-	return f, f.all(ctx, nodes, func(seen) bool { return true })
-}
-
-// down stops the nodes.
-func (f *fleet) down() error {
-	if f.hollow == nil {
-		return nil
-	}
-
-	return f.hollow.stop()
+func (b *bench) withFleet(ctx context.Context, run func(context.Context, *fleet)) {
+	b.withWorld(ctx, func(w *world) {
+		w.slow = b.nodes > memoryNodes
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		begin := time.Now()
+		f := &fleet{world: w, nodes: b.nodes}
+		f.hollow = w.run("evenkeel-hollow", nil, "--kubeconfig="+w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", f.nodes),
+			"--zones=3", "--cleanup=false", "--trial-duration=2s")
+		err := must.Try(func() {
+			f.hollow.says(ctx, "nodes have joined", 10*time.Minute+time.Duration(f.nodes)*nodeTimeout)
+			note("nodes joined in", "%s", seconds(time.Since(begin)))
+			f.view = w.view(ctx)
+			eventually(ctx, time.Duration(f.nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, nil, func() {
+				n := len(f.known())
+				must.That(n == f.nodes, "%d of %s are so far", n, printable.Count(f.nodes, "node"))
+			})
+			run(ctx, f)
+		})
+		must.OK(errors.Join(err, f.hollow.stop()))
+	})
 }
 
 // seen is the known state of a NodeConfig.
@@ -303,17 +262,6 @@ func (w *world) view(ctx context.Context) *view {
 	return v
 }
 
-// all waits until a number of nodes meets a condition.
-func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
-	return eventually(ctx, time.Duration(nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, func() error {
-		if n := v.count(is); n != nodes {
-			return fmt.Errorf("%d of %s are so far", n, printable.Count(nodes, "node"))
-		}
-
-		return nil
-	}, nil)
-}
-
 // known returns the state of all nodes.
 func (v *view) known() map[string]seen {
 	v.mu.Lock()
@@ -339,33 +287,25 @@ func (v *view) count(is func(seen) bool) int {
 const nodeTimeout = 150 * time.Millisecond
 
 // quiet waits until nothing except Leases was written for some seconds.
-func (w *world) quiet(ctx context.Context) error {
+func (w *world) quiet(ctx context.Context) {
 	const still = 3 * time.Second
-	return eventually(ctx, 15*time.Minute, 500*time.Millisecond, func() error {
-		if err := w.audit.Read(); err != nil {
-			return err
-		}
+	eventually(ctx, 15*time.Minute, 500*time.Millisecond, nil, func() {
+		must.OK(w.audit.Read())
+		for _, r := range slices.Backward(w.audit.Requests) {
+			if r.Write() && r.Resource != "leases" {
+				ago := time.Since(r.Answered)
+				must.That(ago >= still, "%s wrote %s %s ago", r.Program, r.Resource, ago)
 
-		for i := len(w.audit.Requests) - 1; i >= 0; i-- {
-			if r := &w.audit.Requests[i]; r.Write() && r.Resource != "leases" {
-				if ago := time.Since(r.Answered); ago < still {
-					return fmt.Errorf("%s wrote %s %s ago", r.Program, r.Resource, ago)
-				}
-
-				return nil
+				return
 			}
 		}
-
-		return nil
-	}, nil)
+	})
 }
 
 // cpuTime returns the CPU time that processes have used.
 type cpuTime map[string]time.Duration
 
-func (w *world) spent(children ...*child) (_ cpuTime, err error) {
-	defer must.Catch(&err)
-
+func (w *world) spent(children ...*child) cpuTime {
 	out := cpuTime{}
 	pids := map[string]int{}
 	maps.Copy(pids, w.servers)
@@ -374,12 +314,8 @@ func (w *world) spent(children ...*child) (_ cpuTime, err error) {
 	}
 
 	for name, pid := range pids {
-		used := must.Get(figures.CPUTime(pid))
-		out[name] = used
+		out[name] = must.Get(figures.CPUTime(pid))
 	}
 
-	return out, nil
+	return out
 }
-
-// patchers is the number of parallel patches, the same as the controller's.
-const patchers = controller.DefaultWriters
