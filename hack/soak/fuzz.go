@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -27,19 +26,14 @@ import (
 const instrumented = "-gcflags=github.com/evenkeel/evenkeel/...=-d=libfuzzer"
 
 // fuzz gives one slice to the target that had the least CPU time so far.
-func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outcome, err error) {
-	defer must.Catch(&err)
-
+func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) outcome {
 	names := must.Get(fuzzTargets(s.tree))
 	names = slices.DeleteFunc(names, func(name string) bool { return s.failed[name] })
-	if len(names) == 0 {
-		return outcome{}, errors.New("there is no fuzz target that has not failed")
-	}
-
+	must.That(len(names) > 0, "there is no fuzz target that has not failed")
 	ledger := must.Get(readLedger(s.file))
 	name := leastFuzzed(names, ledger.Fuzzing)
 	dir, function, _ := strings.Cut(name, ".")
-	program := must.Get(s.build(ctx, dir, instrumented))
+	program := s.build(ctx, dir, instrumented)
 	cache := filepath.Join(s.tree, "bin", "fuzz", dir)
 	out, cpu, runErr := s.execute(ctx, dir, program, "-test.run=^$", "-test.fuzz=^"+function+"$", "-test.fuzztime="+budget.String(),
 		"-test.parallel=1", "-test.fuzzcachedir="+cache)
@@ -49,7 +43,7 @@ func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outco
 		o.findings = []finding{fuzzFinding(dir, function, runErr, out)}
 	}
 
-	return o, nil
+	return o
 }
 
 // leastFuzzed returns the target with the least CPU time, the first of equals.

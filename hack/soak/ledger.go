@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -99,18 +100,21 @@ func oneLine(text string) string {
 	return text
 }
 
+// errLedger is an error of the ledger: nothing can be recorded any more.
+var errLedger = errors.New("the run ends")
+
 // readLedger refuses a file that people have damaged.
 func readLedger(path string) (*ledger, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errLedger, err)
 	}
 
 	l := &ledger{Totals: map[string]*total{}, Fuzzing: map[string]*target{}, Next: map[string]uint64{}}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(l); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w; correct it, or restore it with git checkout", path, err)
+		return nil, fmt.Errorf("%w: %s is damaged: %w; correct it, or restore it with git checkout", errLedger, path, err)
 	}
 
 	return l, nil
@@ -126,5 +130,9 @@ func (l *ledger) write(fsys atomicfile.FS, path string) (err error) {
 	e.SetIndent("", " ")
 	must.OK(e.Encode(l))
 
-	return atomicfile.Write(fsys, path, out.Bytes(), fs.FileMode(0o644))
+	if err := atomicfile.Write(fsys, path, out.Bytes(), fs.FileMode(0o644)); err != nil {
+		return fmt.Errorf("%w: %w", errLedger, err)
+	}
+
+	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -32,19 +31,12 @@ import (
 )
 
 func main() {
-	s := &soak{}
+	s := &soak{tree: ".", file: "hack/soak/ledger.json"}
 	total := flag.Duration("time", time.Hour, "how long all parts run together; a slice that has begun is completed")
 	only := flag.String("only", "", "the parts to run, such as simulation,fuzz (default: all)")
-	file := flag.String("file", "hack/soak/ledger.json", "the file with the totals")
-	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.IntVar(&s.nice, "nice", 0, "run the tests with this niceness, 0 to 19")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	s.tree, s.file, s.log = ".", *file, io.Discard
-	if *verbose {
-		s.log = os.Stdout
-	}
-
 	err := s.start(ctx, *total, *only)
 	stop()
 	if err != nil {
@@ -57,7 +49,6 @@ func main() {
 type soak struct {
 	tree, file string // the root of the repository, and the ledger
 	temp       string // for programs that are built
-	log        io.Writer
 	nice       int
 	run        run
 	failed     map[string]bool // fuzz targets that failed in this run
@@ -86,20 +77,10 @@ func (s *soak) start(ctx context.Context, total time.Duration, only string) (err
 
 	s.temp = must.Get(os.MkdirTemp("", "evk-soak-"))
 	defer os.RemoveAll(s.temp)
-	must.OK(s.setRun(ctx))
+	s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + must.Get(s.commit(ctx)))
 	s.failed = map[string]bool{}
 
 	return s.all(ctx, chosen, total)
-}
-
-// setRun sets the day and the commit of this run.
-func (s *soak) setRun(ctx context.Context) error {
-	commit, err := s.commit(ctx)
-	if err == nil {
-		s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + commit)
-	}
-
-	return err
 }
 
 // choose returns the parts that a list names, or all.
@@ -168,11 +149,11 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 		one := time.Now()
 		o, err := s.slice(ctx, p, max(time.Second, min(left, p.slice).Round(time.Second)))
 		used[p.name] += max(time.Since(one), time.Second)
-		if err != nil && ctx.Err() != nil && !errors.Is(err, errLedger) {
-			break // interrupted: the slice counts for nothing, and is repeated by the next run
-		}
 		if errors.Is(err, errLedger) {
 			return errors.Join(append(errs, err)...)
+		}
+		if err != nil && ctx.Err() != nil {
+			break // interrupted: the slice counts for nothing, and is repeated by the next run
 		}
 
 		if err != nil {
@@ -193,37 +174,26 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 	return errors.Join(errs...)
 }
 
-// errLedger is an error of the ledger: nothing can be recorded any more.
-var errLedger = errors.New("the run ends")
-
 // slice runs one slice and records it at once.
-func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (_ outcome, err error) {
+func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (o outcome, err error) {
 	defer must.Catch(&err)
 
-	before, err := readLedger(s.file)
-	if err != nil {
-		return outcome{}, fmt.Errorf("%w: %w", errLedger, err)
-	}
-
-	seed, ok := before.Next[p.name]
+	seed, ok := must.Get(readLedger(s.file)).Next[p.name]
 	if !ok {
 		seed = p.seed
 	}
 
 	one := time.Now()
-	o := must.Get(p.run(ctx, s, seed, budget))
+	o = p.run(ctx, s, seed, budget)
 	fmt.Printf("%s %s, %s: %s\n", time.Now().Format(time.TimeOnly), p.name, time.Since(one).Round(time.Second), o)
+	s.record(p.name, o)
 
-	return o, s.record(p.name, o)
+	return o, nil
 }
 
 // record adds a slice to the ledger, as it is now.
-func (s *soak) record(name string, o outcome) error {
-	l, err := readLedger(s.file)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errLedger, err)
-	}
-
+func (s *soak) record(name string, o outcome) {
+	l := must.Get(readLedger(s.file))
 	for _, f := range o.figures {
 		l.add(f.name, f.n, s.run)
 	}
@@ -239,11 +209,7 @@ func (s *soak) record(name string, o outcome) error {
 		l.addFinding(f)
 	}
 
-	if err := l.write(atomicfile.OS{}, s.file); err != nil {
-		return fmt.Errorf("%w: %w", errLedger, err)
-	}
-
-	return nil
+	must.OK(l.write(atomicfile.OS{}, s.file))
 }
 
 // String describes a slice in one line.

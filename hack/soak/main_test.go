@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,13 +13,14 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // aSoak returns a run with an empty ledger.
 func aSoak(t *testing.T) *soak {
 	path := filepath.Join(t.TempDir(), "ledger.json")
 	assert.NoError(t, os.WriteFile(path, []byte("{}"), 0o644))
-	return &soak{file: path, tree: "../..", temp: t.TempDir(), log: io.Discard, run: monday, failed: map[string]bool{}}
+	return &soak{file: path, tree: "../..", temp: t.TempDir(), run: monday, failed: map[string]bool{}}
 }
 
 func (s *soak) ledger(t *testing.T) *ledger {
@@ -30,7 +30,7 @@ func (s *soak) ledger(t *testing.T) *ledger {
 func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
 	s := aSoak(t)
 	var seeds []uint64
-	p := part{name: "simulation", weight: 1, seed: 100, run: func(_ context.Context, _ *soak, seed uint64, _ time.Duration) (outcome, error) {
+	p := part{name: "simulation", weight: 1, seed: 100, run: func(_ context.Context, _ *soak, seed uint64, _ time.Duration) outcome {
 		seeds = append(seeds, seed)
 		return readOutput("simulation", []byte("soak: histories 5\nsoak: node-days 0.25\nsoak: next-seed "+map[uint64]string{100: "105", 105: "110"}[seed]+"\n"))
 	}}
@@ -52,20 +52,20 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 	defer cancel()
 	slices := map[string]int{}
 	err := s.all(ctx, []part{
-		{name: "finds", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+		{name: "finds", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) outcome {
 			slices["finds"]++
 			return readOutput("finds", []byte("x_test.go:1: seed 12: node-0 has no kubelet\n  trace\nreproduce it: go test -seed=12 -no-errors\nsoak: histories 1\n"))
 		}},
-		{name: "broken", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+		{name: "broken", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) outcome {
 			slices["broken"]++
-			return outcome{}, errors.New("no kubelet is built")
+			return must.Get(outcome{}, errors.New("no kubelet is built"))
 		}},
-		{name: "works", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+		{name: "works", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) outcome {
 			if slices["works"]++; slices["works"] == 3 {
 				cancel()
 			}
 
-			return outcome{figures: []figure{{"kills", 1}}}, nil
+			return outcome{figures: []figure{{"kills", 1}}}
 		}},
 	}, time.Hour)
 	if err == nil || !strings.Contains(err.Error(), "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors") || !strings.Contains(err.Error(), "broken: no kubelet is built") {
@@ -81,9 +81,9 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 	s := aSoak(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := s.all(ctx, []part{{name: "a", weight: 1, seed: 7, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+	err := s.all(ctx, []part{{name: "a", weight: 1, seed: 7, run: func(context.Context, *soak, uint64, time.Duration) outcome {
 		cancel()
-		return outcome{}, ctx.Err()
+		return must.Get(outcome{}, ctx.Err())
 	}}}, time.Hour)
 	l := s.ledger(t)
 	assert.That(t, err == nil && len(l.Totals)+len(l.Next)+len(l.Findings) == 0, "%v, and the ledger has %+v", err, l)
@@ -93,7 +93,7 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 // it printed before counts.
 func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
 	s := aSoak(t)
-	o, err := s.read(t.Context(), "power-cuts", "go run ./hack/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
+	o := s.read(t.Context(), "power-cuts", "go run ./hack/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
 	want := finding{Part: "power-cuts", What: "exit status 1: the node has no kubelet", Command: "go run ./hack/vm -seed=4"}
-	assert.That(t, err == nil && len(o.findings) == 1 && o.findings[0] == want && len(o.figures) == 1, "%+v, %v", o, err)
+	assert.That(t, len(o.findings) == 1 && o.findings[0] == want && len(o.figures) == 1, "%+v", o)
 }

@@ -4,16 +4,14 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,8 +26,8 @@ type part struct {
 	weight int           // its share of the time
 	slice  time.Duration // about as long as one slice takes
 	seed   uint64        // the first one ever
-	// run runs one slice.
-	run func(ctx context.Context, s *soak, seed uint64, budget time.Duration) (outcome, error)
+	// run runs one slice. It ends at the first error, with package must.
+	run func(ctx context.Context, s *soak, seed uint64, budget time.Duration) outcome
 }
 
 // parts are all of them.
@@ -60,7 +58,7 @@ type figure struct {
 	n    float64
 }
 
-func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration) (outcome, error) {
+func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration) outcome {
 	return s.goTest(ctx, "simulation", "test/simulation",
 		"-test.run=^TestNewHistories$", fmt.Sprintf("-first=%d", seed), fmt.Sprintf("-budget=%s", budget), fmt.Sprintf("-processes=%d", runtime.NumCPU()), "-max-failed=1000000")
 }
@@ -69,52 +67,33 @@ func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration)
 // time, they take some minutes.
 const pairs = 24
 
-func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
-	o, err := s.goTest(ctx, "pod-guard", "test/podguard", "-kubelets=all", fmt.Sprintf("-seed=%d", seed), fmt.Sprintf("-pairs=%d", pairs))
-	if err == nil {
-		o.figures = append(o.figures, figure{"pod-guard-pairs", pairs})
-		o.seed = seed + pairs
-	}
+func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) outcome {
+	o := s.goTest(ctx, "pod-guard", "test/podguard", "-kubelets=all", fmt.Sprintf("-seed=%d", seed), fmt.Sprintf("-pairs=%d", pairs))
+	o.figures = append(o.figures, figure{"pod-guard-pairs", pairs})
+	o.seed = seed + pairs
 
-	return o, err
+	return o
 }
 
 // cuts is how many power cuts a slice has: one during each moment.
 const cuts = 7
 
-func powerCuts(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
-	args := []string{"-only=cuts", fmt.Sprintf("-cuts=%d", cuts), fmt.Sprintf("-seed=%d", seed), "-previous=dist/v0.91.0", "-release=dist/v0.92.0"}
-	for _, arg := range args[3:] {
-		if _, dir, _ := strings.Cut(arg, "="); !exists(filepath.Join(s.tree, dir)) {
-			return outcome{}, fmt.Errorf("there is no release %s to install in a machine: run make vm-releases", dir)
-		}
-	}
-
-	program := filepath.Join(s.temp, "vm")
-	if out, _, err := s.execute(ctx, ".", "go", "build", "-o", program, "./hack/vm"); err != nil {
-		return outcome{}, fmt.Errorf("build hack/vm: %w\n%s", err, out)
-	}
-
+func powerCuts(ctx context.Context, s *soak, seed uint64, _ time.Duration) outcome {
+	args := []string{"-only=cuts", fmt.Sprintf("-cuts=%d", cuts), fmt.Sprintf("-seed=%d", seed)}
+	program := s.builds(ctx, "vm", "build", "./hack/vm")
 	out, _, runErr := s.execute(ctx, ".", program, args...)
-	o, err := s.read(ctx, "power-cuts", "go run ./hack/vm "+strings.Join(args, " "), out, runErr)
-	if err == nil && o.seed == 0 { // it failed before it was done; the seed is in the command of the finding
+	o := s.read(ctx, "power-cuts", "go run ./hack/vm "+strings.Join(args, " "), out, runErr)
+	if o.seed == 0 { // it failed before it was done; the seed is in the command of the finding
 		o.seed = seed + 1
 	}
 
-	return o, err
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	return o
 }
 
 // goTest runs the tests of a package until they end, and returns what they
 // print. Whoever ends it earlier gets an error.
-func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (_ outcome, err error) {
-	defer must.Catch(&err)
-
-	program := must.Get(s.build(ctx, dir))
+func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) outcome {
+	program := s.build(ctx, dir)
 	args = append([]string{"-test.timeout=0", "-test.count=1"}, args...)
 	out, _, runErr := s.execute(ctx, dir, program, args...)
 
@@ -123,31 +102,35 @@ func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (_ 
 
 // read returns what a part printed. If it failed without saying how to
 // reproduce that, the finding has the part's command.
-func (s *soak) read(ctx context.Context, part, command string, out []byte, runErr error) (_ outcome, err error) {
-	defer must.Catch(&err)
-
+func (s *soak) read(ctx context.Context, part, command string, out []byte, runErr error) outcome {
 	must.OK(ctx.Err())
-	o := must.Get(readOutput(part, out))
+	o := readOutput(part, out)
 	if runErr != nil && len(o.findings) == 0 {
 		o.findings = []finding{{Part: part, What: fmt.Sprintf("%v: %s", runErr, lastLine(out)), Command: command}}
 	}
 
-	return o, nil
+	return o
 }
 
 // build builds the tests of a package, once for each run.
-func (s *soak) build(ctx context.Context, dir string, flags ...string) (string, error) {
-	program := filepath.Join(s.temp, strings.ReplaceAll(dir, "/", "-")+".test")
-	if exists(program) {
-		return program, nil
+func (s *soak) build(ctx context.Context, dir string, flags ...string) string {
+	args := append([]string{"test", "-c"}, flags...)
+	return s.builds(ctx, strings.ReplaceAll(dir, "/", "-")+".test", append(args, "./"+dir)...)
+}
+
+// builds runs go to build a program, unless this run has it already, and
+// returns its path.
+func (s *soak) builds(ctx context.Context, name string, args ...string) string {
+	program := filepath.Join(s.temp, name)
+	if _, err := os.Stat(program); err == nil {
+		return program
 	}
 
-	args := append([]string{"test", "-c", "-o", program}, flags...)
-	if out, _, err := s.execute(ctx, ".", "go", append(args, "./"+dir)...); err != nil {
-		return "", fmt.Errorf("build the tests of %s: %w\n%s", dir, err, out)
-	}
+	args = slices.Insert(args, 1, "-o", program)
+	out, _, err := s.execute(ctx, ".", "go", args...)
+	must.That(err == nil, "go %s: %w\n%s", strings.Join(args, " "), err, out)
 
-	return program, nil
+	return program
 }
 
 // execute runs a program in a directory of the tree, and returns what it prints
@@ -164,17 +147,14 @@ func (s *soak) execute(ctx context.Context, dir, program string, args ...string)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
-	var out bytes.Buffer
-	cmd.Stdout = io.MultiWriter(&out, s.log)
-	cmd.Stderr = cmd.Stdout
-	err := cmd.Run()
+	out, err := cmd.CombinedOutput()
 	if cmd.Process == nil {
-		return out.Bytes(), 0, err
+		return out, 0, err
 	}
 
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind; usually nothing
 
-	return out.Bytes(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
+	return out, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 }
 
 var (
@@ -185,13 +165,9 @@ var (
 // readOutput reads the lines "soak: NAME NUMBER" and the failures that a part
 // prints: a line with "seed N: " and what failed, and later one with "reproduce
 // it: " and a command.
-func readOutput(part string, out []byte) (outcome, error) {
-	var o outcome
+func readOutput(part string, out []byte) (o outcome) {
 	failure := ""
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		line := lines.Text()
+	for line := range strings.Lines(string(out)) {
 		if m := seedLine.FindStringSubmatch(line); m != nil {
 			failure = fmt.Sprintf("seed %s: %s", m[1], m[2])
 		}
@@ -201,35 +177,21 @@ func readOutput(part string, out []byte) (outcome, error) {
 			failure = ""
 		}
 
-		rest, ok := strings.CutPrefix(line, "soak: ")
-		if !ok {
+		if !strings.HasPrefix(line, "soak: ") {
 			continue
 		}
 
-		name, number, ok := strings.Cut(rest, " ")
-		if !ok {
-			return outcome{}, fmt.Errorf("%s printed %q, which is not \"soak: NAME NUMBER\"", part, line)
+		var f figure
+		_, err := fmt.Sscanf(line, "soak: %s %g", &f.name, &f.n)
+		must.That(err == nil, "%s printed %q, which is not \"soak: NAME NUMBER\": %w", part, line, err)
+		if f.name == "next-seed" {
+			o.seed = uint64(f.n) // far below 2^53
+		} else {
+			o.figures = append(o.figures, f)
 		}
-
-		if name == "next-seed" {
-			seed, err := strconv.ParseUint(number, 10, 64)
-			if err != nil {
-				return outcome{}, fmt.Errorf("%s printed %q: %w", part, line, err)
-			}
-
-			o.seed = seed
-			continue
-		}
-
-		n, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			return outcome{}, fmt.Errorf("%s printed %q: %w", part, line, err)
-		}
-
-		o.figures = append(o.figures, figure{name, n})
 	}
 
-	return o, lines.Err()
+	return o
 }
 
 // lastLine returns the last line that is no summary of package testing.
