@@ -30,64 +30,38 @@ const dir = "testkit/mutants"
 //
 // and continues with a unified diff.
 type patch struct {
-	name   string // of the file, without .patch
-	defect string
-	test   []string // the arguments of go test
-	files  []string // that the diff changes, relative to the tree
-	path   string
+	name  string   // of the file, without .patch
+	test  []string // the arguments of go test
+	files []string // that the diff changes, relative to the tree
+	path  string
 }
 
-var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
+var (
+	header      = regexp.MustCompile(`^Defect: .+\nTest: go test (.+)\n`)
+	changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
+)
 
 // readPatches reads all patches, sorted by name. The error names the file that
 // is wrong.
-func readPatches(tree string) (_ []patch, err error) {
+func readPatches(tree string) (all []patch, err error) {
 	defer must.Catch(&err)
 
-	paths := must.Get(filepath.Glob(filepath.Join(tree, dir, "*.patch")))
-	var all []patch
-	for _, path := range paths {
-		data := must.Get(os.ReadFile(path))
-		p, err := parsePatch(string(data))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+	for _, path := range must.Get(filepath.Glob(filepath.Join(tree, dir, "*.patch"))) {
+		text := string(must.Get(os.ReadFile(path)))
+		first, files := header.FindStringSubmatch(text), changedFile.FindAllStringSubmatch(text, -1)
+		must.That(first != nil, `%s must begin with a line "Defect: " and what it brings back, and a line "Test: go test " and its arguments`, path)
+		must.That(len(files) > 0, "%s changes no file", path)
+		p := patch{name: strings.TrimSuffix(filepath.Base(path), ".patch"), path: must.Get(filepath.Abs(path)), test: strings.Fields(first[1])}
+		for _, m := range files {
+			p.files = append(p.files, m[1])
 		}
 
-		p.name = strings.TrimSuffix(filepath.Base(path), ".patch")
-		p.path = must.Get(filepath.Abs(path))
 		all = append(all, p)
 	}
 
-	if len(all) == 0 {
-		return nil, fmt.Errorf("there are no patches in %s: run it in the root of the repository", filepath.Join(tree, dir))
-	}
+	must.That(len(all) > 0, "there are no patches in %s: run it in the root of the repository", filepath.Join(tree, dir))
 
 	return all, nil
-}
-
-func parsePatch(text string) (p patch, err error) {
-	lines := strings.SplitN(text, "\n", 3)
-	ok := len(lines) == 3
-	if ok {
-		p.defect, ok = strings.CutPrefix(lines[0], "Defect: ")
-	}
-	if !ok {
-		return p, errors.New(`the first line must be "Defect: " and what the patch brings back`)
-	}
-
-	test, ok := strings.CutPrefix(lines[1], "Test: go test ")
-	if p.test = strings.Fields(test); !ok || len(p.test) == 0 {
-		return p, errors.New(`the second line must be "Test: go test " and its arguments`)
-	}
-
-	for _, m := range changedFile.FindAllStringSubmatch(lines[2], -1) {
-		p.files = append(p.files, m[1])
-	}
-	if len(p.files) == 0 {
-		return p, errors.New("it changes no file")
-	}
-
-	return p, nil
 }
 
 // apply writes copies of the changed files, with the defect, below a directory.
@@ -104,9 +78,8 @@ func (p *patch) apply(ctx context.Context, tree, temp string) (err error) {
 	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", p.path)
 	cmd.Dir = temp
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(temp))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("the patch does not apply any more, adapt it: %s", bytes.TrimSpace(out))
-	}
+	out, err := cmd.CombinedOutput()
+	must.That(err == nil, "the patch does not apply any more, adapt it: %s", bytes.TrimSpace(out))
 
 	return nil
 }
@@ -153,7 +126,7 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 		}
 	}
 
-	if exit := (*exec.ExitError)(nil); runErr != nil && !errors.As(runErr, &exit) {
+	if _, is := errors.AsType[*exec.ExitError](runErr); runErr != nil && !is {
 		return nil, out, runErr
 	}
 
