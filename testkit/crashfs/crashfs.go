@@ -86,6 +86,15 @@ type link struct {
 	to   *node // nil: the name is removed
 }
 
+// set makes names have the link.
+func (l link) set(names map[string]*node) {
+	if l.to == nil {
+		delete(names, l.name)
+	} else {
+		names[l.name] = l.to
+	}
+}
+
 type fault struct {
 	from, to int
 	err      error
@@ -102,11 +111,7 @@ func newDir(mode fs.FileMode) *node {
 }
 
 // Operations returns the number of operations so far, including failed ones.
-func (f *FS) Operations() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.log)
-}
+func (f *FS) Operations() int { return len(f.Log()) }
 
 // Log returns the operations as text, in order.
 func (f *FS) Log() []string {
@@ -244,11 +249,7 @@ func (f *FS) Reboot(choose Choice) *FS {
 		}
 
 		for _, l := range c.links {
-			if l.to == nil {
-				delete(durable(l.dir), l.name)
-			} else {
-				durable(l.dir)[l.name] = l.to
-			}
+			l.set(durable(l.dir))
 		}
 	}
 
@@ -308,12 +309,12 @@ func (f *FS) begin(op Op, name string) error {
 			f.onCrash = nil
 		}
 
-		return &fs.PathError{Op: string(op), Path: name, Err: ErrCrashed}
+		return failed(op, name, ErrCrashed)
 	}
 
 	for _, fault := range f.faults {
 		if n >= fault.from && n <= fault.to && (len(fault.only) == 0 || slices.Contains(fault.only, op)) {
-			return &fs.PathError{Op: string(op), Path: name, Err: fault.err}
+			return failed(op, name, fault.err)
 		}
 	}
 
@@ -359,12 +360,7 @@ func (f *FS) parent(name string) (*node, string, error) {
 // apply makes links visible, but not durable.
 func (f *FS) apply(name string, links ...link) {
 	for _, l := range links {
-		if l.to == nil {
-			delete(l.dir.names, l.name)
-		} else {
-			l.dir.names[l.name] = l.to
-		}
-
+		l.set(l.dir.names)
 		l.dir.changed = f.now()
 	}
 

@@ -4,109 +4,120 @@
 package crashfs
 
 import (
+	"errors"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-func failed(op, name string, err error) error {
-	return &fs.PathError{Op: op, Path: name, Err: err}
+// failed returns the error of an operation on a file or directory.
+func failed(op Op, name string, err error) error {
+	return &fs.PathError{Op: string(op), Path: name, Err: err}
 }
 
-// startRead starts a read.
-func (f *FS) startRead(op, name string) (*node, error) {
+// read calls do with the node of a path, which must be there and readable.
+func (f *FS) read(op Op, name string, do func(n *node) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.reads[path.Clean(name)]; err != nil && op != "lstat" {
+		return failed(op, name, err)
+	}
 	if f.crashAt >= 0 && len(f.log) > f.crashAt {
-		return nil, failed(op, name, ErrCrashed)
+		return failed(op, name, ErrCrashed)
 	}
 
 	n, err := f.walk(name)
+	if err == nil {
+		err = do(n)
+	}
 	if err != nil {
-		return nil, failed(op, name, err)
+		return failed(op, name, err)
 	}
 
-	return n, nil
+	return nil
 }
 
 // ReadFile implements atomicfile.FS.
-func (f *FS) ReadFile(name string) ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.reads[path.Clean(name)]; err != nil {
-		return nil, failed("read", name, err)
-	}
+func (f *FS) ReadFile(name string) (data []byte, err error) {
+	err = f.read("read", name, func(n *node) error {
+		if n.dir {
+			return syscall.EISDIR
+		}
 
-	n, err := f.startRead("read", name)
-	if err != nil {
-		return nil, err
-	}
-	if n.dir {
-		return nil, failed("read", name, syscall.EISDIR)
-	}
+		data = slices.Clone(n.data)
 
-	return slices.Clone(n.data), nil
+		return nil
+	})
+	return data, err
 }
 
 // ReadDir implements atomicfile.FS.
-func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.reads[path.Clean(name)]; err != nil {
-		return nil, failed("readdir", name, err)
-	}
+func (f *FS) ReadDir(name string) (entries []fs.DirEntry, err error) {
+	err = f.read("readdir", name, func(n *node) error {
+		if !n.dir {
+			return syscall.ENOTDIR
+		}
 
-	d, err := f.startRead("readdir", name)
-	if err != nil {
-		return nil, err
-	}
-	if !d.dir {
-		return nil, failed("readdir", name, syscall.ENOTDIR)
-	}
+		for _, name := range slices.Sorted(maps.Keys(n.names)) {
+			entries = append(entries, fs.FileInfoToDirEntry(newInfo(name, n.names[name])))
+		}
 
-	var entries []fs.DirEntry
-	for name, n := range d.names {
-		entries = append(entries, fs.FileInfoToDirEntry(newInfo(name, n)))
-	}
-
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-
-	return entries, nil
+		return nil
+	})
+	return entries, err
 }
 
 // Lstat implements atomicfile.FS.
-func (f *FS) Lstat(name string) (fs.FileInfo, error) {
+func (f *FS) Lstat(name string) (i fs.FileInfo, err error) {
+	err = f.read("lstat", name, func(n *node) error {
+		i = newInfo(path.Base(name), n)
+		return nil
+	})
+	return i, err
+}
+
+// do counts an operation, and carries it out unless an error was injected or
+// the crash has happened.
+func (f *FS) do(op Op, name string, act func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, err := f.startRead("lstat", name)
-	if err != nil {
-		return nil, err
+	if err := f.begin(op, name); err != nil {
+		return err
+	}
+	if err := act(); err != nil {
+		return failed(op, name, err)
 	}
 
-	return newInfo(path.Base(name), n), nil
+	return nil
+}
+
+// add links a new node to a name that is not there yet.
+func (f *FS) add(name string, n *node) error {
+	d, base, err := f.parent(name)
+	if err != nil {
+		return err
+	}
+	if d.names[base] != nil {
+		return syscall.EEXIST
+	}
+
+	n.changed = f.now()
+	f.apply(name, link{d, base, n})
+
+	return nil
 }
 
 // Create implements atomicfile.FS.
 func (f *FS) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(Create, name); err != nil {
+	n := &node{mode: mode, uid: uint32(syscall.Geteuid()), clean: true}
+	if err := f.do(Create, name, func() error { return f.add(name, n) }); err != nil {
 		return nil, err
 	}
-
-	d, base, err := f.parent(name)
-	if err == nil && d.names[base] != nil {
-		err = syscall.EEXIST
-	}
-	if err != nil {
-		return nil, failed("create", name, err)
-	}
-
-	n := &node{mode: mode, uid: uint32(syscall.Geteuid()), changed: f.now(), clean: true}
-	f.apply(name, link{d, base, n})
 
 	return &file{f, name, n}, nil
 }
@@ -123,7 +134,7 @@ func (w *file) Write(p []byte) (int, error) {
 	err := w.fs.begin(Write, w.name)
 	if err != nil {
 		p = p[:len(p)/2]
-		if w.fs.crashAt >= 0 && len(w.fs.log) > w.fs.crashAt {
+		if errors.Is(err, ErrCrashed) {
 			p = nil
 		}
 	}
@@ -137,141 +148,102 @@ func (w *file) Write(p []byte) (int, error) {
 }
 
 func (w *file) Sync() error {
-	w.fs.mu.Lock()
-	defer w.fs.mu.Unlock()
-	if err := w.fs.begin(Sync, w.name); err != nil {
-		return err
-	}
-
-	w.node.synced, w.node.clean = slices.Clone(w.node.data), true
-
-	return nil
+	return w.fs.do(Sync, w.name, func() error {
+		w.node.synced, w.node.clean = slices.Clone(w.node.data), true
+		return nil
+	})
 }
 
-func (w *file) Close() error {
-	w.fs.mu.Lock()
-	defer w.fs.mu.Unlock()
-	return w.fs.begin(Close, w.name)
-}
+func (w *file) Close() error { return w.fs.do(Close, w.name, func() error { return nil }) }
 
 // Mkdir implements atomicfile.FS.
 func (f *FS) Mkdir(name string, mode fs.FileMode) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(Mkdir, name); err != nil {
-		return err
-	}
-
-	d, base, err := f.parent(name)
-	if err == nil && d.names[base] != nil {
-		err = syscall.EEXIST
-	}
-	if err != nil {
-		return failed("mkdir", name, err)
-	}
-
-	n := newDir(mode)
-	n.changed = f.now()
-	f.apply(name, link{d, base, n})
-
-	return nil
+	return f.do(Mkdir, name, func() error { return f.add(name, newDir(mode)) })
 }
 
 // Rename implements atomicfile.FS.
 func (f *FS) Rename(from, to string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(Rename, from+" -> "+to); err != nil {
-		return err
-	}
+	return f.do(Rename, from+" -> "+to, func() error {
+		oldDir, oldName, err := f.parent(from)
+		if err != nil {
+			return err
+		}
 
-	oldDir, oldName, err := f.parent(from)
-	if err != nil {
-		return failed("rename", from, err)
-	}
+		newDir, newName, err := f.parent(to)
+		if err != nil {
+			return err
+		}
 
-	newDir, newName, err := f.parent(to)
-	if err != nil {
-		return failed("rename", to, err)
-	}
+		n, over := oldDir.names[oldName], newDir.names[newName]
+		switch {
+		case n == nil:
+			return syscall.ENOENT
+		case over != nil && over.dir && !n.dir:
+			return syscall.EISDIR
+		case over != nil && !over.dir && n.dir:
+			return syscall.ENOTDIR
+		case over != nil && over.dir && len(over.names) > 0:
+			return syscall.ENOTEMPTY
+		}
 
-	n, over := oldDir.names[oldName], newDir.names[newName]
-	switch {
-	case n == nil:
-		return failed("rename", from, syscall.ENOENT)
-	case over != nil && over.dir && !n.dir:
-		return failed("rename", to, syscall.EISDIR)
-	case over != nil && !over.dir && n.dir:
-		return failed("rename", to, syscall.ENOTDIR)
-	case over != nil && over.dir && len(over.names) > 0:
-		return failed("rename", to, syscall.ENOTEMPTY)
-	}
+		f.apply(to, link{oldDir, oldName, nil}, link{newDir, newName, n})
 
-	f.apply(to, link{oldDir, oldName, nil}, link{newDir, newName, n})
-
-	return nil
+		return nil
+	})
 }
 
 // Remove implements atomicfile.FS.
 func (f *FS) Remove(name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(Remove, name); err != nil {
-		return err
-	}
+	return f.do(Remove, name, func() error {
+		d, base, err := f.parent(name)
+		switch {
+		case err != nil:
+			return err
+		case d.names[base] == nil:
+			return syscall.ENOENT
+		case len(d.names[base].names) > 0:
+			return syscall.ENOTEMPTY
+		}
 
-	d, base, err := f.parent(name)
-	if err == nil && d.names[base] == nil {
-		err = syscall.ENOENT
-	}
-	if err == nil && len(d.names[base].names) > 0 {
-		err = syscall.ENOTEMPTY
-	}
-	if err != nil {
-		return failed("remove", name, err)
-	}
+		f.apply(name, link{d, base, nil})
 
-	f.apply(name, link{d, base, nil})
-
-	return nil
+		return nil
+	})
 }
 
 // Chmod implements atomicfile.FS. The change is durable at once, which is
 // enough for the tests.
 func (f *FS) Chmod(name string, mode fs.FileMode) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(Chmod, name); err != nil {
+	return f.do(Chmod, name, func() error {
+		n, err := f.walk(name)
+		if err == nil {
+			n.mode = mode
+		}
+
 		return err
-	}
-
-	n, err := f.walk(name)
-	if err != nil {
-		return failed("chmod", name, err)
-	}
-
-	n.mode = mode
-
-	return nil
+	})
 }
 
 // SyncDir implements atomicfile.FS. Like in a real file system, the directory's
 // own name belongs to its parent.
 func (f *FS) SyncDir(name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(SyncDir, name); err != nil {
-		return err
-	}
+	return f.do(SyncDir, name, func() error {
+		d, err := f.walk(name)
+		if err != nil {
+			return err
+		}
+		if !d.dir {
+			return syscall.ENOTDIR
+		}
 
-	d, err := f.walk(name)
-	if err == nil && !d.dir {
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return failed("syncdir", name, err)
-	}
+		f.settle(d)
 
+		return nil
+	})
+}
+
+// settle makes the pending changes of a directory durable.
+func (f *FS) settle(d *node) {
 	var rest []change
 	for _, c := range f.pending {
 		if !slices.ContainsFunc(c.links, func(l link) bool { return l.dir == d }) {
@@ -280,12 +252,7 @@ func (f *FS) SyncDir(name string) error {
 		}
 
 		for _, l := range c.links {
-			if l.to == nil {
-				delete(l.dir.durable, l.name)
-			} else {
-				l.dir.durable[l.name] = l.to
-			}
-
+			l.set(l.dir.durable)
 			// Drop older changes of the same name. Otherwise Reboot could apply
 			// them after this one.
 			for i := range rest {
@@ -297,8 +264,6 @@ func (f *FS) SyncDir(name string) error {
 	}
 
 	f.pending = rest
-
-	return nil
 }
 
 // Plant creates or replaces a durable file without counting an operation.
