@@ -17,8 +17,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -30,7 +32,6 @@ type Log struct {
 	path     string
 	offset   int64
 	statuses map[string]string // the last one of each NodeConfig, as plainStatus returns it
-	texts    map[string]string // one copy of each text that many requests have
 }
 
 // OfProgress ends the Resource of a NodeConfig's status that differs from the
@@ -94,19 +95,11 @@ func (l *Log) Read() (err error) {
 
 func (l *Log) parse(line []byte) (Request, error) {
 	var event struct {
-		Verb      string `json:"verb"`
-		UserAgent string `json:"userAgent"`
-		ObjectRef struct {
-			Resource    string `json:"resource"`
-			Subresource string `json:"subresource"`
-			Name        string `json:"name"`
-		} `json:"objectRef"`
-		RequestObject  json.RawMessage `json:"requestObject"`
-		ResponseStatus struct {
-			Code int `json:"code"`
-		} `json:"responseStatus"`
-		Received time.Time `json:"requestReceivedTimestamp"`
-		Stage    time.Time `json:"stageTimestamp"`
+		Verb, UserAgent                          string
+		ObjectRef                                struct{ Resource, Subresource, Name string }
+		RequestObject                            json.RawMessage
+		ResponseStatus                           struct{ Code int }
+		RequestReceivedTimestamp, StageTimestamp time.Time
 	}
 	if err := json.Unmarshal(line, &event); err != nil {
 		return Request{}, fmt.Errorf("%w in %.80q", err, line)
@@ -118,10 +111,10 @@ func (l *Log) parse(line []byte) (Request, error) {
 		resource += "/" + sub
 	}
 
-	r := Request{Name: l.shared(event.ObjectRef.Name), Code: event.ResponseStatus.Code, Received: event.Received, Answered: event.Stage}
+	r := Request{Name: shared(event.ObjectRef.Name), Code: event.ResponseStatus.Code, Received: event.RequestReceivedTimestamp, Answered: event.StageTimestamp}
 	var operations []struct {
-		Path  string          `json:"path"`
-		Value json.RawMessage `json:"value"`
+		Path  string
+		Value json.RawMessage
 	}
 	if json.Unmarshal(event.RequestObject, &operations) != nil {
 		operations = nil // of another kind of patch
@@ -130,7 +123,12 @@ func (l *Log) parse(line []byte) (Request, error) {
 	for _, o := range operations {
 		switch o.Path {
 		case "/spec":
-			r.Assigns = l.shared(assigns(o.Value))
+			var spec struct {
+				ConfigSource struct{ RolloutRef struct{ Name string } }
+			}
+			if json.Unmarshal(o.Value, &spec) == nil { // otherwise the API server refuses it
+				r.Assigns = shared(spec.ConfigSource.RolloutRef.Name)
+			}
 		case "/status":
 			plain, err := plainStatus(o.Value)
 			if err != nil {
@@ -150,41 +148,13 @@ func (l *Log) parse(line []byte) (Request, error) {
 		}
 	}
 
-	r.Program, r.Verb, r.Resource = l.shared(program), l.shared(event.Verb), l.shared(resource)
+	r.Program, r.Verb, r.Resource = shared(program), shared(event.Verb), shared(resource)
 
 	return r, nil
 }
 
 // shared returns one copy of equal texts: a log has millions of requests.
-func (l *Log) shared(text string) string {
-	if known, ok := l.texts[text]; ok {
-		return known
-	}
-	if l.texts == nil {
-		l.texts = map[string]string{}
-	}
-
-	l.texts[text] = text
-
-	return text
-}
-
-// assigns returns the rollout for which a NodeConfig's spec assigns a
-// configuration, empty if there is none.
-func assigns(spec json.RawMessage) string {
-	var s struct {
-		ConfigSource struct {
-			RolloutRef struct {
-				Name string `json:"name"`
-			} `json:"rolloutRef"`
-		} `json:"configSource"`
-	}
-	if json.Unmarshal(spec, &s) != nil {
-		return "" // the API server refuses it
-	}
-
-	return s.ConfigSource.RolloutRef.Name
-}
+func shared(text string) string { return unique.Make(text).Value() }
 
 // plainStatus returns the status in an agent's JSON patch, as text without the
 // progress of a trial and the numbers of pods.
@@ -208,12 +178,7 @@ func plainStatus(raw json.RawMessage) (string, error) {
 
 // Write reports whether a request writes.
 func (r *Request) Write() bool {
-	switch r.Verb {
-	case "create", "update", "patch", "delete":
-		return true
-	}
-
-	return false
+	return slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb)
 }
 
 // Succeeded reports whether a request was carried out.
