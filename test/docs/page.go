@@ -79,6 +79,12 @@ func Parse(page string) ([]Command, error) {
 	var errs []error
 	var pending []string // directives for the next block
 	var at int           // of the first of them
+	stray := func() {
+		if len(pending) > 0 {
+			errs = append(errs, fmt.Errorf("line %d: a directive must stand right before a console block", at))
+			pending = nil
+		}
+	}
 	lines := strings.Split(page, "\n")
 	for i := 0; i < len(lines); i++ {
 		if m := directive.FindStringSubmatch(lines[i]); m != nil {
@@ -92,9 +98,8 @@ func Parse(page string) ([]Command, error) {
 				errs = append(errs, fmt.Errorf("line %d: a command outside a console block", i+1))
 			}
 
-			if strings.TrimSpace(lines[i]) != "" && len(pending) > 0 {
-				errs = append(errs, fmt.Errorf("line %d: a directive must stand right before a console block", at))
-				pending = nil
+			if strings.TrimSpace(lines[i]) != "" {
+				stray()
 			}
 
 			continue
@@ -122,17 +127,14 @@ func Parse(page string) ([]Command, error) {
 				errs = append(errs, fmt.Errorf("line %d: %w", i+1, err))
 			}
 
-			commands = append(commands, found...)
-		} else if len(pending) > 0 {
-			errs = append(errs, fmt.Errorf("line %d: a directive must stand right before a console block", at))
+			commands, pending = append(commands, found...), nil
 		}
 
-		pending, i = nil, end
+		stray()
+		i = end
 	}
 
-	if len(pending) > 0 {
-		errs = append(errs, fmt.Errorf("line %d: a directive must stand right before a console block", at))
-	}
+	stray()
 
 	return commands, errors.Join(errs...)
 }

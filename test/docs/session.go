@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // Session is a shell at which the commands of a page are typed, one after
@@ -42,11 +42,7 @@ func NewSession(workdir, state string, env ...string) (*Session, error) {
 	s := &Session{state: filepath.Join(state, "variables")}
 	var b strings.Builder
 	for _, v := range append(env, "PWD="+workdir) {
-		name, value, ok := strings.Cut(v, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is no NAME=VALUE", v)
-		}
-
+		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
 
@@ -92,7 +88,7 @@ func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
 	if ctx.Err() != nil {
 		return out.String(), 0, fmt.Errorf("it has not ended: %w", ctx.Err())
 	}
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+	if _, is := errors.AsType[*exec.ExitError](err); err != nil && !is {
 		return out.String(), 0, err
 	}
 
@@ -101,20 +97,12 @@ func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
 
 // openTerminal returns both ends of a new terminal.
 func openTerminal() (terminal, keyboard *os.File, err error) {
-	if keyboard, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
-		return nil, nil, fmt.Errorf("open a terminal: %w", err)
-	}
+	defer must.Catch(&err)
 
-	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open a terminal: %w", err), keyboard.Close())
-	}
+	keyboard = must.Get(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))
+	number := must.Get(unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN))
+	must.OK(unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
+	terminal = must.Get(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0))
 
 	return terminal, keyboard, nil
 }
@@ -125,30 +113,7 @@ type keptRunning struct {
 	page    []string // what it prints by the time that it is ended
 	cmd     *exec.Cmd
 	done    <-chan struct{}
-	out     *spoken
-}
-
-// spoken is what a process has printed.
-type spoken struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	some chan struct{} // is closed when it has printed something
-}
-
-func (s *spoken) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.text.Len() == 0 && len(p) > 0 {
-		close(s.some)
-	}
-
-	return s.text.Write(p)
-}
-
-func (s *spoken) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+	out     *output.Buffer
 }
 
 // Keep types a command that keeps running, and returns when it has printed
@@ -167,20 +132,24 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) (err err
 		}
 	}
 
-	k := &keptRunning{program: program, page: page, out: &spoken{some: make(chan struct{})}}
+	k := &keptRunning{program: program, page: page, out: &output.Buffer{}}
 	k.cmd = exec.Command("bash", "-c", `. "$1"; cd "$PWD" || exit; eval "exec $2"`, "bash", s.state, text)
 	k.cmd.Env = []string{"TERM=dumb"}
 	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
 	k.done = must.Get(localcluster.StartTied(k.cmd))
-	select {
-	case <-k.out.some:
-		s.kept = append(s.kept, k)
-		return nil
-	case <-k.done:
-		return fmt.Errorf("it should keep running, and has ended: %s", k.out)
-	case <-ctx.Done():
-		return errors.Join(errors.New("it has printed nothing"), k.end(0))
+	for k.out.String() == "" {
+		select {
+		case <-k.done:
+			return fmt.Errorf("it should keep running, and has ended: %s", k.out)
+		case <-ctx.Done():
+			return errors.Join(errors.New("it has printed nothing"), k.end(0))
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
+
+	s.kept = append(s.kept, k)
+
+	return nil
 }
 
 // end asks a command to end when it has printed what the page says, or after

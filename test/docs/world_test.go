@@ -364,21 +364,14 @@ func (w *world) execute(file string, c Command) bool {
 	defer cancel()
 	begun := time.Now()
 	if c.Keeps {
-		if err := w.session.Keep(ctx, c.Text, c.Output); err != nil {
-			w.t.Errorf("%s:%d: %s: %v", file, c.Line, c.Text, err)
-			return false
-		}
-
-		return true
+		err := w.session.Keep(ctx, c.Text, c.Output)
+		assert.OK(w.t, err, file, c.Line, c.Text)
+		return err == nil
 	}
 
 	out, code, err := w.session.Run(ctx, c.Text)
-	switch {
-	case err != nil:
-		w.t.Errorf("%s:%d: %s: %v\n%s", file, c.Line, c.Text, err, out)
-		return false
-	case code != c.Exit:
-		w.t.Errorf("%s:%d: %s: exit code %d, want %d:\n%s", file, c.Line, c.Text, code, c.Exit, out)
+	if err != nil || code != c.Exit {
+		w.t.Errorf("%s:%d: %s: exit code %d, want %d, %v:\n%s", file, c.Line, c.Text, code, c.Exit, err, out)
 		return false
 	}
 
