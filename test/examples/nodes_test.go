@@ -69,13 +69,8 @@ type butane struct {
 // read parses an example, in which every field must be known.
 func read(t *testing.T, name string, into any) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(nodes, name))
-	if err == nil {
-		err = yaml.UnmarshalStrict(raw, into)
-	}
-	if err != nil {
-		t.Fatal(name, err)
-	}
+	raw := assert.Value(os.ReadFile(filepath.Join(nodes, name)))(t)
+	assert.NoError(t, yaml.UnmarshalStrict(raw, into), name)
 }
 
 // one returns the only element of a list.
@@ -123,9 +118,8 @@ func TestExamplesOfNodesHaveTheSameUnit(t *testing.T) {
 	dir := t.TempDir()
 	unitFile := filepath.Join(dir, unit.Name)
 	assert.NoError(t, os.WriteFile(unitFile, []byte(strings.ReplaceAll(unit.Contents, program.Path, "/bin/true")), 0o644))
-	if out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", unitFile).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
-	}
+	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", unitFile).CombinedOutput()
+	assert.That(t, err == nil && len(out) == 0, "systemd-analyze verify: %v\n%s", err, out)
 }
 
 func TestScriptsOfExamplesInstallOnlyTheProgramWithTheDigest(t *testing.T) {
@@ -138,17 +132,16 @@ func TestScriptsOfExamplesInstallOnlyTheProgramWithTheDigest(t *testing.T) {
 				if good {
 					script = strings.ReplaceAll(script, placeholder, fmt.Sprintf("%x", sha256.Sum256([]byte(program))))
 				}
-				if out, err := exec.Command("bash", "-n", "-c", script).CombinedOutput(); err != nil {
-					t.Fatalf("%v: %s", err, out)
-				}
 
-				err := errors.Join(os.MkdirAll(root+"/run", 0o755), os.Mkdir(root+"/bin", 0o755),
+				out, err := exec.Command("bash", "-n", "-c", script).CombinedOutput()
+				assert.Must(t, err == nil, "%v: %s", err, out)
+				err = errors.Join(os.MkdirAll(root+"/run", 0o755), os.Mkdir(root+"/bin", 0o755),
 					os.WriteFile(root+"/bin/curl", []byte("#!/bin/sh\nprintf 'a program\\n' > \"$2\"\n"), 0o755),
 					os.WriteFile(root+"/bin/systemctl", []byte("#!/bin/sh\necho \"$@\" >> "+root+"/systemctl\n"), 0o755))
 				assert.NoError(t, err)
 				cmd := exec.Command("/bin/sh", "-c", script)
 				cmd.Env = append(os.Environ(), "PATH="+root+"/bin:"+os.Getenv("PATH"))
-				out, err := cmd.CombinedOutput()
+				out, err = cmd.CombinedOutput()
 				installed, readErr := os.ReadFile(root + "/usr/local/bin/evenkeel-agent")
 				calls, _ := os.ReadFile(root + "/systemctl")
 				switch {

@@ -41,13 +41,11 @@ func unpacked(t *testing.T, archive string) (contents map[string]string, modes m
 }
 
 func TestTheChartIsPackedWithTheVersionOfTheRelease(t *testing.T) {
-	dir := t.TempDir()
-	says(t, "bash", "-ec", prepareSource+`mkdir -p charts/evenkeel/templates
+	out, said, err := remake(t, `mkdir -p charts/evenkeel/templates
 printf 'apiVersion: v2\nname: evenkeel\nversion: 0.0.0\nappVersion: v0.0.0\n' >charts/evenkeel/Chart.yaml
-echo '# {{ .Chart.AppVersion }}' >charts/evenkeel/templates/x.yaml; echo '*.bak' >charts/evenkeel/.helmignore`, dir, filepath.Join(made, "../.."), "", made)
-	said, err := makeRelease(t, dir, "-version="+version, "-programs="+filepath.Join(made, "../../bin/programs"), "-out=out", "-time=1700000000")
+echo '# {{ .Chart.AppVersion }}' >charts/evenkeel/templates/x.yaml; echo '*.bak' >charts/evenkeel/.helmignore`)
 	assert.Must(t, err == nil, "%v: %s", err, said)
-	got, modes := unpacked(t, files(t, filepath.Join(dir, "out"))["evenkeel-9.8.7-rc.1.tgz"])
+	got, modes := unpacked(t, files(t, out)["evenkeel-9.8.7-rc.1.tgz"])
 	for name, mode := range modes {
 		assert.Equal(t, mode, 0o644, name, "has mode")
 	}
@@ -103,9 +101,8 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 	var repository struct {
 		Owners []struct{ Name, Email string }
 	}
-	if err := yaml.UnmarshalStrict([]byte(all["artifacthub-repo.yml"]), &repository); err != nil || len(repository.Owners) != 1 || !strings.Contains(repository.Owners[0].Email, "@") {
-		t.Errorf("artifacthub-repo.yml has %+v, %v", repository, err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte(all["artifacthub-repo.yml"]), &repository))
+	assert.That(t, len(repository.Owners) == 1 && strings.Contains(repository.Owners[0].Email, "@"), "artifacthub-repo.yml has %+v", repository)
 }
 
 func TestTheSchemaOfTheChartHasEveryValue(t *testing.T) {
@@ -192,12 +189,9 @@ func checkKrew(t *testing.T, all map[string]string, downloads string, want map[s
 }
 
 func TestThePluginForWindowsIsAnExe(t *testing.T) {
-	dir := t.TempDir()
-	says(t, "bash", "-ec", prepareSource+`cp -rs "$2" programs; mkdir programs/windows_amd64; cp -L programs/linux_*/kubectl-evenkeel programs/windows_amd64/kubectl-evenkeel.exe`,
-		dir, filepath.Join(made, "../.."), filepath.Join(made, "../../bin/programs"), made)
-	said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000")
+	out, said, err := remake(t, `mkdir programs/windows_amd64; cp -L programs/linux_*/kubectl-evenkeel programs/windows_amd64/kubectl-evenkeel.exe`)
 	assert.Must(t, err == nil, "%v: %s", err, said)
-	all, archive := files(t, filepath.Join(dir, "out")), "kubectl-evenkeel-"+version+"-windows-amd64.tar.gz"
+	all, archive := files(t, out), "kubectl-evenkeel-"+version+"-windows-amd64.tar.gz"
 	_, modes := unpacked(t, all[archive])
 	assert.NoDiff(t, cmp.Diff(map[string]int64{"kubectl-evenkeel.exe": 0o755, "LICENSE": 0o644}, modes))
 	checkKrew(t, all, "https://example.com/"+version, map[string]string{

@@ -49,50 +49,34 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "release-")
-	if err != nil {
-		return 0, err
-	}
-
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	keyFile := filepath.Join(dir, "cosign.key")
-	if key, err = writeKey(keyFile); err != nil {
-		return 0, err
-	}
-	if made, _, err = release(filepath.Join(dir, "source"), "umask 022; export TZ=UTC COSIGN_KEY="+keyFile); err != nil {
-		return 0, err
-	}
-
-	return m.Run(), nil
-}
-
-// writeKey writes a private key, as openssl genpkey does, and returns it.
-func writeKey(path string) (_ *ecdsa.PrivateKey, err error) {
 	defer must.Catch(&err)
 
-	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	der := must.Get(x509.MarshalPKCS8PrivateKey(private))
+	dir := must.Get(os.MkdirTemp("", "release-"))
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	keyFile := filepath.Join(dir, "cosign.key") // as openssl genpkey writes it
+	key = must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	block := &pem.Block{Type: "PRIVATE KEY", Bytes: must.Get(x509.MarshalPKCS8PrivateKey(key))}
+	must.OK(os.WriteFile(keyFile, pem.EncodeToMemory(block), 0o600))
+	made, _ = must.Get2(release(filepath.Join(dir, "source"), "umask 022; export TZ=UTC COSIGN_KEY="+keyFile))
 
-	return private, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+	return m.Run(), nil
 }
 
 // release copies what could be committed to a directory that is not there yet,
 // with the time of the copy, makes the release there, in a shell that was
 // prepared, and returns the directory that it is in, and what was said.
 func release(dir, prepare string) (out, said string, err error) {
+	defer must.Catch(&err)
+
 	const copySource = `mkdir -p "$0"; find . -mindepth 1 -maxdepth 1 ! -name .git ! -name bin ! -name dist -exec cp -r -t "$0" {} +`
 	copied := exec.Command("bash", "-ec", copySource, dir)
 	copied.Dir = root
-	if all, err := copied.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("copy the source: %w: %s", err, all)
-	}
-
+	all, err := copied.CombinedOutput()
+	must.That(err == nil, "copy the source: %w: %s", err, all)
 	cmd := exec.Command("bash", "-ec", prepare+`; exec make --no-print-directory -C "$0" release "$@"`, dir,
 		"VERSION="+version, "COMMIT="+commit, "SOURCE_DATE_EPOCH=1700000000", "PLATFORMS=linux/"+runtime.GOARCH, "CLI_PLATFORMS=")
-	all, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", "", fmt.Errorf("make release: %w: %s", err, all)
-	}
+	all, err = cmd.CombinedOutput()
+	must.That(err == nil, "make release: %w: %s", err, all)
 
 	return filepath.Join(dir, "dist", version), string(all), nil
 }

@@ -41,9 +41,7 @@ for program in /bin/sh /bin/rm; do
 	cp "$(readlink -f $program)" bin/${program##*/}
 	for library in $(ldd $program | grep -o '/[^ ]*'); do mkdir -p ".${library%/*}"; cp -L $library ".$library"; done
 done`, m.root)
-	if out, err := exec.Command("chroot", m.root, "/bin/sh", "-c", ":").CombinedOutput(); err != nil {
-		t.Fatalf("chroot: %v: %s", err, out)
-	}
+	says(t, "chroot", m.root, "/bin/sh", "-c", ":")
 
 	return m
 }
@@ -85,6 +83,16 @@ func (m *manager) must(what, name string, words ...string) string {
 	}
 
 	return said
+}
+
+// refuses wants that the agent's package cannot be removed, and says why.
+func (m *manager) refuses(words ...string) {
+	m.t.Helper()
+	said, err := m.does("remove", "evenkeel-agent")
+	assert.That(m.t, err != nil && m.has("/usr/bin/evenkeel-agent"), "it is removed: %v: %s", err, said)
+	for _, w := range words {
+		assert.That(m.t, strings.Contains(said, w), "it does not say %q: %s", w, said)
+	}
 }
 
 func (m *manager) has(path string) bool {
@@ -136,39 +144,26 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, name)
 			m.must("install", "evenkeel-agent", "this node was not changed. To run its kubelet under the agent, run: evenkeel-agent install\n")
-			if said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version"); !strings.HasPrefix(said, "evenkeel-agent "+version+"\n") {
-				t.Errorf("what was installed says %s", said)
-			}
-
+			said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version")
+			assert.That(t, strings.HasPrefix(said, "evenkeel-agent "+version+"\n"), "what was installed says %s", said)
 			assert.That(t, m.has("/usr/share/doc/evenkeel-agent/copyright") && m.has("/usr/share/doc/evenkeel-agent/install.md"),
 				"it comes without its documents")
 			// No kubelet is run by an agent: there is nothing to tell, and
 			// nobody to ask.
-			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "previous agent") || strings.Contains(said, "evenkeel-agent install") {
-				t.Errorf("a package that nobody uses says %s", said)
-			}
-
+			said = m.must("replace", "evenkeel-agent")
+			assert.That(t, !strings.Contains(said, "previous agent") && !strings.Contains(said, "evenkeel-agent install"), "a package that nobody uses says %s", said)
 			m.writes(dropIn, ours, 0o644)
 			m.agent("exit 0")
 			m.must("replace", "evenkeel-agent", "kubelet.service still runs the previous agent.", "\n  systemctl restart kubelet.service\n")
-			if asked := m.asked(); asked != "" || !m.has(dropIn) {
-				t.Errorf("an upgrade asked the agent %q", asked)
-			}
-
+			assert.Equal(t, m.asked(), "", "an upgrade asked the agent")
+			assert.That(t, m.has(dropIn), "an upgrade removed the drop-in")
 			for answer, why := range map[string]string{
 				"echo no D-Bus >&2; exit 2": "no D-Bus\n", "exit 0 # and has taken nothing away": "evenkeel-agent: uninstalling the agent from kubelet.service\n",
 			} {
 				m.agent(answer)
-				said, err := m.does("remove", "evenkeel-agent")
-				if err == nil || !strings.Contains(said, why) || !strings.Contains(said, "kubelet.service still starts the agent, so the package stays.") ||
-					!strings.Contains(said, "\n  evenkeel-agent uninstall --unit=kubelet.service\n") {
-					t.Errorf("with an agent that says %q: %v: %s", answer, err, said)
-				}
-
-				if asked := m.asked(); asked != "uninstall --unit=kubelet.service\n" || !m.has(dropIn) || !m.has("/usr/bin/evenkeel-agent") {
-					t.Errorf("the agent was asked %q; drop-in: %t, agent: %t", asked, m.has(dropIn), m.has("/usr/bin/evenkeel-agent"))
-				}
-
+				m.refuses(why, "kubelet.service still starts the agent, so the package stays.", "\n  evenkeel-agent uninstall --unit=kubelet.service\n")
+				assert.Equal(t, m.asked(), "uninstall --unit=kubelet.service\n", "the agent was asked")
+				assert.That(t, m.has(dropIn), "with an agent that says %q, the drop-in is gone", answer)
 				m.must("replace", "evenkeel-agent") // it is there as before
 			}
 
@@ -181,10 +176,7 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 			m.must("install", "evenkeel-agent")
 			m.writes("/run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf", ours, 0o644)
 			m.agent("echo another install is at work >&2; exit 1")
-			if said, err := m.does("remove", "evenkeel-agent"); err == nil || !strings.Contains(said, "kubelet.service still starts the agent, so the package stays.") || !m.has("/usr/bin/evenkeel-agent") {
-				t.Errorf("with an agent that is on trial: %v: %s", err, said)
-			}
-
+			m.refuses("kubelet.service still starts the agent, so the package stays.")
 			m.agent("rm /run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf")
 			m.must("remove", "evenkeel-agent", "uninstalling the agent from kubelet.service")
 
@@ -201,22 +193,15 @@ func TestThePackageIgnoresOtherAgentsAndStaysIfAUnitStartsItsOwn(t *testing.T) {
 			m.must("install", "evenkeel-agent")
 			m.writes(dropIn, theirs, 0o644)
 			m.agent("exit 2")
-			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "still runs") {
-				t.Errorf("of another's agent it says %s", said)
-			}
-
+			said := m.must("replace", "evenkeel-agent")
+			assert.That(t, !strings.Contains(said, "still runs"), "of another's agent it says %s", said)
 			m.agent("exit 2")
 			m.writes("/etc/systemd/system/mine.service", ours, 0o644)
-			said, err := m.does("remove", "evenkeel-agent")
-			if err == nil || !strings.Contains(said, "evenkeel-agent: /etc/systemd/system/mine.service starts the agent, so the package stays.") || !m.has("/usr/bin/evenkeel-agent") {
-				t.Errorf("with a unit that starts its agent: %v: %s", err, said)
-			}
-
+			m.refuses("evenkeel-agent: /etc/systemd/system/mine.service starts the agent, so the package stays.")
 			m.writes("/etc/systemd/system/mine.service", theirs, 0o644)
 			m.must("remove", "evenkeel-agent")
-			if asked := m.asked(); asked != "" || !m.has(dropIn) {
-				t.Errorf("the agent was asked %q; drop-in: %t", asked, m.has(dropIn))
-			}
+			assert.Equal(t, m.asked(), "", "the agent was asked")
+			assert.That(t, m.has(dropIn), "the drop-in of another's agent is gone")
 		})
 	}
 }
@@ -226,11 +211,9 @@ func TestThePluginsPackageHasItsCompletions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, name)
 			m.must("install", "kubectl-evenkeel")
-			if said := says(t, "chroot", m.root, "/usr/bin/kubectl-evenkeel", "version", "--client"); !strings.HasPrefix(said, "kubectl-evenkeel "+version+"\n") {
-				t.Errorf("what was installed says %s", said)
-			}
-
-			said := says(t, "chroot", m.root, "/bin/sh", "-c", "PATH=/usr/bin kubectl_complete-evenkeel rollout und")
+			said := says(t, "chroot", m.root, "/usr/bin/kubectl-evenkeel", "version", "--client")
+			assert.That(t, strings.HasPrefix(said, "kubectl-evenkeel "+version+"\n"), "what was installed says %s", said)
+			said = says(t, "chroot", m.root, "/bin/sh", "-c", "PATH=/usr/bin kubectl_complete-evenkeel rollout und")
 			assert.That(t, strings.HasPrefix(said, "undo\t"), "kubectl is offered %q", said)
 			for path, want := range map[string]string{
 				"/usr/share/bash-completion/completions/kubectl-evenkeel":    "__start_kubectl-evenkeel",

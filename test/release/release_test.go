@@ -32,15 +32,9 @@ func TestTheSameSourceGivesTheSameBytes(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff(slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second))))
 	for name := range first {
 		assert.That(t, first[name] == second[name], "%s differs: %d and %d bytes", name, len(first[name]), len(second[name]))
-		one, two := mode(t, filepath.Join(made, name)), mode(t, filepath.Join(again, name))
-		assert.That(t, one == two, "%s has mode %s, and then %s", name, one, two)
+		one, two := assert.Value(os.Stat(filepath.Join(made, name)))(t), assert.Value(os.Stat(filepath.Join(again, name)))(t)
+		assert.Equal(t, two.Mode(), one.Mode(), "the mode of", name)
 	}
-}
-
-func mode(t *testing.T, path string) os.FileMode {
-	t.Helper()
-	info := assert.Value(os.Stat(path))(t)
-	return info.Mode()
 }
 
 func TestTheReleaseHasAllFilesAndTheirDigests(t *testing.T) {
@@ -122,9 +116,20 @@ func makeRelease(t *testing.T, dir string, args ...string) (string, error) {
 	return string(said), err
 }
 
-// prepareSource copies, to the directory $0, what make-release reads of the
-// source $1, and the images of the release $3.
-const prepareSource = `cd "$0"; cp -r "$1/config" "$1/packaging" "$1/docs" "$1/LICENSE" .; mkdir out charts; cp "$1/charts/artifacthub-repo.yml" charts; cp "$3"/evenkeel-*.tar out; `
+// remake makes a release of a source that a script has changed, and returns the
+// directory that it is in and what was said. The script runs beside config,
+// charts and so on, programs with links to the real ones, and out with the
+// images.
+func remake(t *testing.T, change string, args ...string) (out, said string, err error) {
+	t.Helper()
+	const copySource = `cd "$0"; cp -r "$1/config" "$1/packaging" "$1/docs" "$1/LICENSE" .; mkdir out charts; cp "$1/charts/artifacthub-repo.yml" charts
+cp "$2"/evenkeel-*.tar out; cp -rs "$1/bin/programs" programs; `
+	dir := t.TempDir()
+	says(t, "bash", "-ec", copySource+change, dir, filepath.Join(made, "../.."), made)
+	said, err = makeRelease(t, dir, append([]string{"-version=" + version, "-programs=programs", "-out=out", "-time=1700000000"}, args...)...)
+
+	return filepath.Join(dir, "out"), said, err
+}
 
 func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 	dir := t.TempDir()
@@ -163,11 +168,10 @@ func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 }
 
 func TestAFailedReleaseNamesItsStep(t *testing.T) {
-	programs, source := filepath.Join(made, "../../bin/programs"), filepath.Join(made, "../..")
 	here := "linux_" + runtime.GOARCH
 	for _, tt := range []struct {
 		name, want string
-		prepare    string // in a directory of its own, whose programs/ is a copy of the links to the real ones
+		change     string
 	}{
 		{"no programs", "programs: open programs: no such file or directory", "rm -r programs"},
 		{"a directory that is no platform", "programs: programs/linux is not a platform: want OS_ARCH", "mkdir programs/linux"},
@@ -184,17 +188,14 @@ func TestAFailedReleaseNamesItsStep(t *testing.T) {
 		{"a chart without its description for Artifact Hub", "chart: open charts/artifacthub-repo.yml: ", "mkdir -p charts/evenkeel; echo 'name: evenkeel' >charts/evenkeel/Chart.yaml; rm charts/artifacthub-repo.yml"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			says(t, "bash", "-ec", prepareSource+`cp -rs "$2" programs; `+tt.prepare, dir, source, programs, made)
-			said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000")
+			out, said, err := remake(t, tt.change)
 			assert.That(t, err != nil && strings.Contains(said, "release: "+tt.want), "%v, %s, want %s", err, said, tt.want)
-			assert.Is(t, assert.Err(os.Stat(filepath.Join(dir, "out", "SHA256SUMS"))), os.ErrNotExist, "there are digests of half a release")
+			assert.Is(t, assert.Err(os.Stat(filepath.Join(out, "SHA256SUMS"))), os.ErrNotExist, "there are digests of half a release")
 		})
 	}
 
-	if said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1"); err == nil || !strings.Contains(said, "-programs, -out and -downloads are required") {
-		t.Errorf("without a directory: %v, %s", err, said)
-	}
+	said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1")
+	assert.That(t, err != nil && strings.Contains(said, "-programs, -out and -downloads are required"), "without a directory: %v, %s", err, said)
 }
 
 func TestACloneInstallsItsOwnImages(t *testing.T) {

@@ -45,15 +45,12 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 		archive := tar.NewReader(strings.NewReader(all["evenkeel-"+name+"-"+version+"-"+goarch+".tar"]))
 		blobs := map[string]string{}
 		for h, err := archive.Next(); err == nil; h, err = archive.Next() {
-			data := assert.Value(io.ReadAll(archive))(t)
-			blobs[h.Name] = string(data)
+			blobs[h.Name] = string(assert.Value(io.ReadAll(archive))(t))
 		}
 
 		var index struct{ Manifests []struct{ Digest string } }
-		if err := json.Unmarshal([]byte(blobs["index.json"]), &index); err != nil || len(index.Manifests) != 1 {
-			t.Fatalf("%s: %v, %+v", name, err, index)
-		}
-
+		assert.NoError(t, json.Unmarshal([]byte(blobs["index.json"]), &index), name)
+		assert.Must(t, len(index.Manifests) == 1, "%s: %+v", name, index)
 		sum := digest(blobs["blobs/"+strings.Replace(index.Manifests[0].Digest, ":", "/", 1)])
 
 		return "evenkeel.dev/" + name + ":" + version + "@sha256:" + sum
@@ -74,9 +71,8 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 	}
 
 	for _, line := range regexp.MustCompile(`(?m)^\s*(- )?image: .*$`).FindAllString(all["install.yaml"], -1) {
-		if line = strings.TrimLeft(line, " -"); line != agent && line != controller {
-			t.Errorf("install.yaml has %s", line)
-		}
+		line = strings.TrimLeft(line, " -")
+		assert.That(t, line == agent || line == controller, "install.yaml has %s", line)
 	}
 
 	for name := range all {
@@ -153,28 +149,26 @@ func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
 
 		cmd := exec.Command("bash", "-c", `"$1" dgst -sha256 -verify cosign.pub -signature <(base64 -d "$0.sig") "$0"`, name, openssl)
 		cmd.Dir = made
-		if said, err := cmd.CombinedOutput(); err != nil || string(said) != "Verified OK\n" {
-			t.Errorf("openssl says of %s: %v, %s", name, err, said)
-		}
+		said, err := cmd.CombinedOutput()
+		assert.That(t, err == nil && string(said) == "Verified OK\n", "openssl says of %s: %v, %s", name, err, said)
 	}
 }
 
 func TestTheSameKeyMakesTheSameSignatures(t *testing.T) {
 	der, err := x509.MarshalECPrivateKey(key) // the other format
 	assert.NoError(t, err)
-	dir := t.TempDir()
-	says(t, "bash", "-ec", prepareSource, dir, filepath.Join(made, "../.."), "", made)
-	assert.NoError(t, os.WriteFile(filepath.Join(dir, "cosign.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
-	said, err := makeRelease(t, dir, "-version="+version, "-programs="+filepath.Join(made, "../../bin/programs"), "-out=out", "-time=1700000000", "-key=cosign.key")
+	sec1 := filepath.Join(t.TempDir(), "cosign.key")
+	assert.NoError(t, os.WriteFile(sec1, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
+	out, said, err := remake(t, "", "-key="+sec1)
 	assert.Must(t, err == nil && said == "", "%v: %s", err, said)
-	first, second, same := files(t, made), files(t, filepath.Join(dir, "out")), 0
+	first, second, same := files(t, made), files(t, out), 0
 	for name := range second {
 		if isSignature(name) || first[name] != second[name] {
 			continue
 		}
-		if same++; first[name+".sig"] != second[name+".sig"] {
-			t.Errorf("the signatures of %s are %s and %s", name, first[name+".sig"], second[name+".sig"])
-		}
+
+		same++
+		assert.Equal(t, second[name+".sig"], first[name+".sig"], "the signature of", name)
 	}
 
 	assert.That(t, same >= 20 && first["cosign.pub"] == second["cosign.pub"],
