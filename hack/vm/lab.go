@@ -134,7 +134,21 @@ func (l *lab) discard() {
 // like kubeadm's, and waits until it is Ready.
 func (l *lab) join(ctx context.Context, m *vm.Machine) {
 	begin := time.Now()
-	Join(ctx, l.cluster, m, nodeName)
+	kubeconfig := must.Get(os.ReadFile(must.Get(l.cluster.NodeKubeconfig(nodeName))))
+	// The machine reaches the API server under an address that its certificate
+	// does not have.
+	server := regexp.MustCompile(`server: https://127\.0\.0\.1:(\d+)`)
+	kubeconfig = server.ReplaceAll(kubeconfig, []byte("server: https://"+vm.Host+":$1\n    tls-server-name: localhost"))
+	for path, content := range map[string][]byte{
+		"/etc/kubernetes/kubelet.conf":       kubeconfig,
+		"/etc/kubernetes/pki/ca.crt":         must.Get(os.ReadFile(filepath.Join(l.cluster.Dir(), "pki", "ca.crt"))),
+		"/var/lib/kubelet/config.yaml":       []byte(kubeletConfig),
+		"/var/lib/kubelet/kubeadm-flags.env": fmt.Appendf(nil, "KUBELET_KUBEADM_ARGS=\"--hostname-override=%s --node-ip=%s\"\n", nodeName, vm.IP),
+	} {
+		must.OK(m.PutFile(ctx, path, 0o600, content))
+	}
+
+	must.Get(m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync"))
 	l.ready(ctx)
 	fmt.Printf("  the node is Ready after %s\n", time.Since(begin).Round(time.Second))
 }
@@ -161,29 +175,6 @@ makeIPTablesUtilChains: false
 maxPods: 110
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
 `
-
-// Join writes what the kubelet of a node needs, enables its unit and starts it.
-// It does not wait for it.
-func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) {
-	kubeconfig := must.Get(os.ReadFile(must.Get(c.NodeKubeconfig(name))))
-	// The machine reaches the API server under an address that its certificate
-	// does not have.
-	server := regexp.MustCompile(`server: https://127\.0\.0\.1:(\d+)`)
-	kubeconfig = server.ReplaceAll(kubeconfig, []byte("server: https://"+vm.Host+":$1\n    tls-server-name: localhost"))
-	ca := must.Get(os.ReadFile(filepath.Join(c.Dir(), "pki", "ca.crt")))
-	for _, f := range []struct {
-		path, content string
-	}{
-		{"/etc/kubernetes/kubelet.conf", string(kubeconfig)},
-		{"/etc/kubernetes/pki/ca.crt", string(ca)},
-		{"/var/lib/kubelet/config.yaml", kubeletConfig},
-		{"/var/lib/kubelet/kubeadm-flags.env", fmt.Sprintf("KUBELET_KUBEADM_ARGS=\"--hostname-override=%s --node-ip=%s\"\n", name, vm.IP)},
-	} {
-		must.OK(m.PutFile(ctx, f.path, 0o600, []byte(f.content)))
-	}
-
-	must.Get(m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync"))
-}
 
 // ready waits until the API says that the node is Ready.
 func (l *lab) ready(ctx context.Context) {
