@@ -6,7 +6,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -35,8 +34,7 @@ func TestADamagedLedgerIsRefused(t *testing.T) {
 	for _, damage := range []string{"", `{"totals":`, `{"total":{}}`, `{"next":{"simulation":-1}}`, `{"findings":{}}`} {
 		path := filepath.Join(t.TempDir(), "ledger.json")
 		assert.NoError(t, os.WriteFile(path, []byte(damage), 0o644))
-		_, err := readLedger(path)
-		assert.That(t, err != nil && strings.Contains(err.Error(), path+" is damaged"), "%s: %v", damage, err)
+		assert.ErrorHas(t, assert.Err(readLedger(path)), path+" is damaged", damage)
 	}
 }
 

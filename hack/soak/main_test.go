@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -68,10 +67,8 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 			return outcome{figures: []figure{{"kills", 1}}}
 		}},
 	}, time.Hour)
-	if err == nil || !strings.Contains(err.Error(), "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors") || !strings.Contains(err.Error(), "broken: no kubelet is built") {
-		t.Errorf("the run ends with %v", err)
-	}
-
+	assert.ErrorHas(t, err, "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors")
+	assert.ErrorHas(t, err, "broken: no kubelet is built")
 	assert.That(t, slices["broken"] == 1 && slices["finds"] >= 2, "slices: %v", slices)
 	l := s.ledger(t)
 	assert.That(t, len(l.Findings) == 1 && l.Findings[0].Command == "go test -seed=12 -no-errors" && l.Totals["kills"].Sum == 3,

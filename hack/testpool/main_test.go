@@ -36,10 +36,8 @@ func TestAnInterruptEndsTheCommandAndWhatItStarted(t *testing.T) {
 			<-time.After(10 * time.Millisecond) // poll interval
 		}
 	}()
-	if code, err := run(ctx, []string{"sh", "-c", "sleep 600 & echo $$ >" + file + ".new; mv " + file + ".new " + file + "; wait; true"}); code != 0 || err == nil {
-		t.Errorf("got exit code %d and error %v, want an error", code, err)
-	}
-
+	code, err := run(ctx, []string{"sh", "-c", "sleep 600 & echo $$ >" + file + ".new; mv " + file + ".new " + file + "; wait; true"})
+	assert.That(t, code == 0 && err != nil, "got exit code %d and error %v, want an error", code, err)
 	text := assert.Value(os.ReadFile(file))(t)
 	group := assert.Value(strconv.Atoi(strings.TrimSpace(string(text))))(t)
 	for deadline := time.Now().Add(10 * time.Second); !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH); <-time.After(10 * time.Millisecond) {

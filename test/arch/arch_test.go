@@ -90,10 +90,7 @@ func TestProgramsThatPlanContainTheTimeZones(t *testing.T) {
 func TestTheAgentIsBuiltWithoutTemplatesOfHTML(t *testing.T) {
 	makefile := assert.Value(os.ReadFile("../../Makefile"))(t)
 	flags := regexp.MustCompile(`(?m)^BUILD_FLAGS = .*-tags (\S+)`).FindSubmatch(makefile)
-	if flags == nil {
-		t.Fatal("the Makefile's BUILD_FLAGS have no -tags")
-	}
-
+	assert.Must(t, flags != nil, "the Makefile's BUILD_FLAGS have no -tags")
 	for _, p := range list(t, "-tags", string(flags[1]), "./cmd/evenkeel-agent") {
 		assert.That(t, !slices.Contains(p.Deps, "html/template"), "%s contains html/template", p.ImportPath)
 	}
@@ -108,12 +105,12 @@ func list(t *testing.T, args ...string) (packages []pack) {
 	out := assert.Value(cmd.Output())(t, cmd)
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p pack
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
 			return packages
-		} else if err != nil {
-			t.Fatal(err)
 		}
 
+		assert.NoError(t, err)
 		packages = append(packages, p)
 	}
 }

@@ -57,15 +57,12 @@ func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
 			}
 
 			links++
-			if problem := follow(pages, from, target); problem != "" {
-				t.Errorf("%s:%d: the link to %s is broken: %s", strings.TrimPrefix(path, root+"/"), link.Line, link.Target, problem)
-			}
+			problem := follow(pages, from, target)
+			assert.That(t, problem == "", "%s:%d: the link to %s is broken: %s", strings.TrimPrefix(path, root+"/"), link.Line, link.Target, problem)
 		}
 	}
 
-	if links < 500 { // there are about 900
-		t.Errorf("only %d links were found", links)
-	}
+	assert.That(t, links >= 500, "only %d links were found", links) // there are about 900
 }
 
 // follow says what is wrong with a link of a page; empty: nothing.

@@ -33,9 +33,9 @@ func (f fleet) canary(t *testing.T, revision int64) (canary, other *nodetest.Sub
 		r := source(n.In(t)).RolloutRef
 		return r != nil && r.Revision == revision
 	}
-	if a, b := has(f[0]), has(f[1]); a == b {
-		t.Fatalf("not exactly one node has revision %d", revision)
-	} else if a {
+	first := has(f[0])
+	assert.Must(t, first != has(f[1]), "not exactly one node has revision %d", revision)
+	if first {
 		return f[0].In(t), f[1].In(t)
 	}
 
@@ -76,10 +76,8 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 		f.has(t, 125)
 		good = source(n).ConfigMapRef.UID
 		for _, n := range f {
-			nc, err := n.Get(t.Context())
-			if err != nil || nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != good {
-				t.Errorf("%s: last-known-good is %+v, %v", n.Node.Name(), nc.Status.LastKnownGood, err)
-			}
+			is := assert.Value(n.Get(t.Context()))(t).Status.LastKnownGood
+			assert.That(t, is != nil && is.UID == good, "%s: last-known-good is %+v", n.Node.Name(), is)
 		}
 	})
 	step("a bad configuration halts it at the first node, which rolls back by itself", func(t *testing.T) {
@@ -96,10 +94,7 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 			}
 		}
 
-		if source(other).ConfigMapRef.UID != good {
-			t.Errorf("%s is assigned %+v", other.Node.Name(), source(other))
-		}
-
+		assert.That(t, source(other).ConfigMapRef.UID == good, "%s is assigned %+v", other.Node.Name(), source(other))
 		canary.Arrived()
 		f.has(t, 125)
 	})

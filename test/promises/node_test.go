@@ -55,10 +55,9 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 	})
 	nc := n.Says("True", "AllChecksPassed", "all checks passed")
 	good := nc.Status.LastKnownGood
-	if good == nil || nc.Status.Active == nil || nc.Status.Active.UID != good.UID || nc.Status.Trial != nil || nc.Status.ObservedGeneration != nc.Generation {
-		t.Fatalf("active is %+v, last-known-good %+v, trial %+v", nc.Status.Active, good, nc.Status.Trial)
-	}
-
+	active := nc.Status.Active
+	assert.Must(t, good != nil && active != nil && active.UID == good.UID && nc.Status.Trial == nil && nc.Status.ObservedGeneration == nc.Generation,
+		"active is %+v, last-known-good %+v, trial %+v", active, good, nc.Status.Trial)
 	n.Eventually("the Node has the condition ConfigOK", func(ctx context.Context) error {
 		object, err := n.Object(ctx)
 		return errors.Join(err, assert.Unless(slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -118,10 +117,9 @@ func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 	cm := assign(n, crashing)
 	words := fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 4 starts in its trial, last: exit status 1", before.UID, cm.UID)
 	nc := n.Says("False", "CrashLooped", words)
-	if bad := nc.Status.BadConfigs; len(bad) == 0 || bad[0].UID != cm.UID || !strings.Contains(bad[0].Reason, "Failed to start ContainerManager") {
-		t.Errorf("badConfigs are %+v, want the kubelet's own reason", bad)
-	}
-
+	bad := nc.Status.BadConfigs
+	assert.That(t, len(bad) > 0 && bad[0].UID == cm.UID && strings.Contains(bad[0].Reason, "Failed to start ContainerManager"),
+		"badConfigs are %+v, want the kubelet's own reason", bad)
 	n.Arrived()
 	n.KubeletHas("maxPods", 121)
 	n.Event("Warning", "ConfigRolledBack", fmt.Sprintf("going back to last-known-good (UID: %s)", before.UID))
