@@ -4,7 +4,6 @@
 package main
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -21,24 +20,6 @@ type sighting struct {
 // may delete the mirror pod of a static pod and create it again, which is the
 // same pod for a Service.
 type readiness map[string][]sighting
-
-// see adds an event of a watch.
-func (r readiness) see(name string, s sighting) { r[name] = append(r[name], s) }
-
-// list adds all pods that exist, when a watch starts. Changes that happened
-// since the previous watch ended count from now on.
-func (r readiness) list(at time.Time, pods map[string]sighting) {
-	for _, name := range slices.Collect(maps.Keys(r)) {
-		if _, ok := pods[name]; !ok && !r[name][len(r[name])-1].gone {
-			r.see(name, sighting{at: at, gone: true})
-		}
-	}
-
-	for name, s := range pods {
-		s.at = at
-		r.see(name, s)
-	}
-}
 
 // ready reports whether a pod was Ready at its last event.
 func (r readiness) ready(name string) bool {

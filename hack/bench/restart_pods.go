@@ -14,8 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -78,50 +79,25 @@ func createPods(ctx context.Context, b *bed.Bed, count int) *probedPods {
 	return p
 }
 
-// watch records the pods' readiness until ctx ends. An ended watch is started
-// again.
+// watch records the pods' readiness until ctx ends.
 func (p *probedPods) watch(ctx context.Context) {
-	pods := p.kube.CoreV1().Pods(metav1.NamespaceDefault)
-	for ; ctx.Err() == nil; _ = bed.Pause(ctx, 100*time.Millisecond) {
-		options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + p.node}
-		list, err := pods.List(ctx, options)
-		if err != nil {
-			continue
-		}
-
-		states := map[string]sighting{}
-		for i := range list.Items {
-			states[list.Items[i].Name] = stateOf(&list.Items[i])
-		}
-
+	see := func(name string, s sighting) {
 		p.mu.Lock()
-		p.seen.list(time.Now(), states)
-		p.mu.Unlock()
-		options.ResourceVersion = list.ResourceVersion
-		w, err := pods.Watch(ctx, options)
-		if err != nil {
-			continue
-		}
-
-		for event := range w.ResultChan() {
-			pod, ok := event.Object.(*corev1.Pod)
-			if !ok {
-				break // the server ends the watch with a Status
-			}
-
-			s := stateOf(pod)
-			if event.Type == watch.Deleted {
-				s = sighting{gone: true}
-			}
-
-			s.at = time.Now()
-			p.mu.Lock()
-			p.seen.see(pod.Name, s)
-			p.mu.Unlock()
-		}
-
-		w.Stop()
+		defer p.mu.Unlock()
+		s.at = time.Now()
+		p.seen[name] = append(p.seen[name], s)
 	}
+	seen := func(o any) { see(o.(*corev1.Pod).Name, stateOf(o.(*corev1.Pod))) }
+	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: toolscache.NewListWatchFromClient(p.kube.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault,
+			fields.OneTermEqualSelector("spec.nodeName", p.node)),
+		ObjectType: &corev1.Pod{},
+		Handler: toolscache.ResourceEventHandlerFuncs{
+			AddFunc: seen, UpdateFunc: func(_, o any) { seen(o) },
+			DeleteFunc: func(o any) { see(must.Get(toolscache.DeletionHandlingObjectToName(o)).Name, sighting{gone: true}) },
+		},
+	})
+	informer.RunWithContext(ctx)
 }
 
 func stateOf(pod *corev1.Pod) (s sighting) {
