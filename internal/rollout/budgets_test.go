@@ -177,25 +177,3 @@ func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 
 	assert.That(t, read <= 20 && w.inspections-read <= 30, "it read %d times, then %d times in 5 minutes", read, w.inspections-read)
 }
-
-func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
-	for name, w := range map[string]*world{"refuses an earlier revision": fleet(2), "is on trial with an earlier revision": fleet(2)} {
-		w.assigned("n1", "n2")
-		w.proves("n2")
-		if name == "refuses an earlier revision" {
-			w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
-		}
-
-		w.in.RespectBudgets = true
-		w.setBudget("web", 1)
-		w.setPods("n1", "web", 1)
-		w.setPods("n2", "web", 1)
-		w.target("r2")
-		var moves []Move
-		for range 3 { // it reads the pods first
-			moves = append(moves, w.plan().Moves...)
-		}
-
-		assert.That(t, len(moves) == 1 && moves[0].Node == 0, "a node %s: moves are %+v, want an assignment to it alone", name, moves)
-	}
-}

@@ -10,39 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-// A node that needs to be empty has been drained, and its agent adopts the
-// target within the next moments.
-func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) {
-	for name, c := range map[string]struct {
-		reason  string
-		ignored []string
-		givenUp bool
-	}{
-		"it is empty":                           {v1alpha1.ReasonNeedsDrain, nil, false},
-		"a pod stays":                           {v1alpha1.ReasonNeedsDrain, []string{"default/cache"}, true},
-		"a pod stays, but it need not be empty": {v1alpha1.ReasonWouldEvictPods, []string{"default/cache"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := fleet(1)
-			w.assigned("n1")
-			w.judge("False", c.reason, "n1")
-			w.in.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
-			n := w.node("n1")
-			w.drains("n1", 1)
-			n.DrainReport.Ignored = c.ignored
-			r := w.plan()
-			if r.States[0] != Draining || (len(r.Taints) > 0) != c.givenUp || (len(r.Moves) > 0) != c.givenUp {
-				t.Errorf("%s: taints %+v, moves %+v", r.States[0], r.Taints, r.Moves)
-			}
-		})
-	}
-}
 
 func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -68,36 +38,6 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 		w.now = w.now.Add(2 * time.Minute)
 		r := w.plan()
 		assert.That(t, len(r.Measure) == c.want, "%s: %q are evaluated: %s", name, r.Measure, r.Next.Message)
-	}
-}
-
-// The ConfigMap of the target was deleted and created again: nodes are assigned
-// the new one in any state, without a restart.
-func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
-	for want, happen := range map[State]func(w *world, n *Node){
-		Assigned: func(w *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, nil, false },
-		Trial:    func(*world, *Node) {},
-		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.in.soak(time.Hour) },
-		Updated:  func(w *world, n *Node) { w.proves("n1") },
-		Blocked:  func(w *world, n *Node) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") },
-		Failed: func(w *world, n *Node) {
-			w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
-			w.in.Spec.FailurePolicy.MaxFailures = number(2)
-		},
-	} {
-		w := fleet(2)
-		w.assigned("n1")
-		w.node("n2").Ready = false
-		happen(w, w.node("n1"))
-		w.target("r1") // the same content, another UID
-		var uids []types.UID
-		r := w.plan()
-		for _, m := range r.Moves {
-			uids = append(uids, m.Source.Content().UID)
-		}
-
-		assert.That(t, r.States[0] == want && slices.Equal(uids, []types.UID{w.in.Target.ConfigMapRef.UID}) == (want != Failed),
-			"%s (want %s): assigned are %q", r.States[0], want, uids)
 	}
 }
 
@@ -313,29 +253,6 @@ func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
 		if r.States[0] != want || (len(r.Next.DrainingNodes) > 0) != (want == Draining) || len(r.Taints) > 0 {
 			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Next.DrainingNodes, r.Taints)
 		}
-	}
-}
-
-// A retry has begun, and nodes that the first attempt assigned the target are
-// drained for the second one.
-func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
-	for name, c := range map[string]struct {
-		happen func(w *world)
-		moves  []string
-		state  State
-	}{
-		"it failed": {func(w *world) { w.judge("False", v1alpha1.ReasonCrashLooped, "n1") }, []string{"Assign n1"}, Draining},
-		"it refuses, and adopts it when it is empty": {func(w *world) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") }, nil, Draining},
-		"it has proven the target":                   {func(w *world) { w.proves("n1") }, nil, Updated},
-	} {
-		w := fleet(1)
-		w.assigned("n1")
-		w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
-		w.in.Status.Attempt, w.in.Spec.Retry = 2, &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-		w.drains("n1", 2)
-		c.happen(w)
-		w.wantMoves(t, c.moves...)
-		assert.Equal(t, w.last.States[0], c.state, name)
 	}
 }
 

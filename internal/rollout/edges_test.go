@@ -69,18 +69,6 @@ func (w *world) wantMoves(t *testing.T, want ...string) {
 	assert.That(t, slices.Equal(got, want), "moves are %q, want %q", got, want)
 }
 
-// Both nodes have an assignment of an earlier leader, for a revision that is no
-// longer the target: it is not renewed.
-func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T) {
-	w := fleet(2)
-	w.assigned("n1", "n2")
-	w.judge("Unknown", v1alpha1.ReasonStaleAssignment, "n1", "n2")
-	w.in.Spec.Strategy.MaxUnavailable = number(1)
-	w.target("r2")
-	w.wantMoves(t, "Assign n1")
-	assert.That(t, w.last.Counts.Unavailable == 1, "%d nodes are unavailable, want only the one that moves", w.last.Counts.Unavailable)
-}
-
 // An earlier leader, frozen in the middle of a write, assigned n2 when this one
 // had already used the budget for n1.
 func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
@@ -181,86 +169,73 @@ func TestAStoppedRevisionOfAnotherRolloutIsNoPreviousSource(t *testing.T) {
 	}
 }
 
-func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
-	before := other(1)
-	for name, c := range map[string]struct {
-		running *v1alpha1.ConfigRevision
-		proven  bool
-		stopped bool
-		want    string // the move, and the name of the source
-	}{
-		"not adopted":                        {nil, false, false, "TakeBack zone-r1"},
-		"not adopted, stopped":               {nil, false, true, "TakeBack "},
-		"stopped, but the node runs it":      {ref("zone-r1", "zone-r1"), false, true, "TakeBack zone-r1"},
-		"adopted":                            {ref("uid-r1", "r1"), true, false, "GoBack zone-r1"},
-		"adopted, and the other was stopped": {ref("uid-r1", "r1"), true, true, "GoBack "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := fleet(1)
-			w.assigned("n1")
-			n := w.node("n1")
-			n.Source.By().Previous, n.Active, n.InTrial = previous(before), c.running, false
-			if c.proven {
-				w.proves("n1")
+// The node has revision 1. It goes back, or its assignment is taken back, or it
+// is assigned revision 2, with a source to go back to later.
+func TestANodeGoesBackToWhatItRunsOrHadBefore(t *testing.T) {
+	had, own := previous(other(1)), previous(other(1)) // of another rollout, and of this one
+	own.Rollout = "workers"
+	r1, zone, unknown := ref("uid-r1", "r1"), ref("zone-r1", "zone-r1"), ref("", "r9")
+	rollback := func(stopped ...string) func(w *world) {
+		return func(w *world) {
+			w.in.Stopped, w.in.Spec.Abort = stopped, &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
+			if n := w.node("n1"); n.Active.Digest() == "r1" {
+				n.OK = "True"
 			} else {
 				n.Observed--
 			}
-
-			if c.stopped {
-				w.in.Stopped = []string{"zone-r1"}
-			}
-
-			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
-			var got []string
-			for _, m := range w.plan().Moves {
-				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Content().Name))
-			}
-
-			assert.That(t, slices.Equal(got, []string{c.want}), "moves are %q, want %q", got, c.want)
-		})
+		}
 	}
-}
-
-func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
-	before := other(1)
-	before.RolloutRef.Name = "workers"
+	abort := func(exist ...types.UID) func(w *world) {
+		return func(w *world) { w.in.Revisions, w.in.Spec.Abort = exist, &v1alpha1.RolloutAbort{Revision: 1} }
+	}
+	push := func(exist ...types.UID) func(w *world) {
+		return func(w *world) {
+			w.target("r2")
+			w.in.Revisions = exist
+		}
+	}
 	for name, c := range map[string]struct {
-		revisions []types.UID
-		running   *v1alpha1.ConfigRevision
-		want      string // the name of the source
+		previous *v1alpha1.PreviousSource
+		running  *v1alpha1.ConfigRevision
+		happen   func(w *world)
+		want     string // the name of the source; of an assignment, of its previous one
 	}{
-		"it exists":                  {[]types.UID{"zone-r1", "uid-r1"}, nil, "zone-r1"},
-		"not known":                  {nil, nil, "zone-r1"},
-		"gone":                       {[]types.UID{"uid-r1"}, nil, ""},
-		"created again":              {[]types.UID{"uid-r1", "another UID"}, nil, ""},
-		"gone, but the node runs it": {[]types.UID{"uid-r1"}, ref("zone-r1", "zone-r1"), "zone-r1"},
-		"all are gone":               {[]types.UID{}, nil, ""},
+		"not adopted":                             {had, nil, rollback(), "TakeBack zone-r1"},
+		"not adopted, stopped":                    {had, nil, rollback("zone-r1"), "TakeBack "},
+		"stopped, but the node runs it":           {had, zone, rollback("zone-r1"), "TakeBack zone-r1"},
+		"adopted":                                 {had, r1, rollback(), "GoBack zone-r1"},
+		"adopted, and the other was stopped":      {had, r1, rollback("zone-r1"), "GoBack "},
+		"its ConfigMap exists":                    {own, nil, abort("zone-r1", "uid-r1"), "TakeBack zone-r1"},
+		"not known which exist":                   {own, nil, abort(), "TakeBack zone-r1"},
+		"gone":                                    {own, nil, abort("uid-r1"), "TakeBack "},
+		"created again":                           {own, nil, abort("uid-r1", "another UID"), "TakeBack "},
+		"gone, but the node runs it":              {own, zone, abort("uid-r1"), "TakeBack zone-r1"},
+		"all are gone":                            {own, nil, abort([]types.UID{}...), "TakeBack "},
+		"it has adopted revision 1":               {had, r1, push(), "Assign workers-r1"},
+		"it has kept what it had":                 {had, zone, push(), "Assign zone-r1"},
+		"it has kept its local configuration":     {nil, nil, push(), "Assign "},
+		"it runs something that no source says":   {had, unknown, push(), "Assign workers-r1"},
+		"nothing says what it had, and it runs":   {nil, unknown, push(), "Assign workers-r1"},
+		"revision 1 is gone, and it runs it":      {had, r1, push("uid-r2"), "Assign workers-r1"},
+		"revision 1 is gone, and it never ran it": {had, zone, push("uid-r2"), "Assign zone-r1"},
 	} {
 		w := fleet(1)
 		w.assigned("n1")
 		n := w.node("n1")
-		n.Source.By().Previous, n.Active, n.InTrial, n.OK, n.Reason = previous(before), c.running, false, "Unknown", "CouldNotValidate"
-		w.in.Revisions, w.in.Spec.Abort = c.revisions, &v1alpha1.RolloutAbort{Revision: 1}
-		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || moves[0].Source.Content().Name != c.want {
-			t.Errorf("%s: moves are %+v, want a return to %q", name, moves, c.want)
+		n.Source.By().Previous, n.Active, n.LastKnownGood, n.InTrial = c.previous, c.running, c.running, false
+		n.OK, n.Reason = "Unknown", "CouldNotValidate"
+		c.happen(w)
+		moves := w.plan().Moves
+		assert.Must(t, len(moves) == 1, "%s: moves are %+v", name, moves)
+		source := moves[0].Source.Content().Name
+		if moves[0].Kind == Assign {
+			source = ""
+			if p := moves[0].Source.By().Previous; p != nil {
+				source = p.ConfigMapRef.Name
+			}
 		}
-	}
-}
 
-func TestARevisionWhoseConfigMapIsGoneIsNoPreviousSource(t *testing.T) {
-	before := other(1)
-	for running, want := range map[string]string{"r1": "workers-r1", "zone-r1": "zone-r1"} {
-		w := fleet(1)
-		w.assigned("n1")
-		n := w.node("n1")
-		n.Source.By().Previous, n.InTrial = previous(before), false
-		n.Active = ref("", running)
-		n.LastKnownGood, n.OK, n.Reason = n.Active, "Unknown", "SyncFailed"
-		w.target("r2")
-		w.in.Revisions = []types.UID{"uid-r2"}
-		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Source.By().Previous == nil || moves[0].Source.By().Previous.ConfigMapRef.Name != want {
-			t.Errorf("the node runs %s: moves are %+v, want an assignment with previous source %s", running, moves, want)
-		}
+		assert.Equal(t, fmt.Sprintf("%s %s", moves[0].Kind, source), c.want, name)
 	}
 }
 
@@ -393,36 +368,5 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 		c.happen(w.node("n1"))
 		got := Plan(w.in, w.nodes).Counts.Unavailable
 		assert.That(t, got == c.spent, "%s: %d unavailable, want %d", name, got, c.spent)
-	}
-}
-
-func TestANodeGoesBackToWhatItRuns(t *testing.T) {
-	r0 := previous(other(0))
-	for name, c := range map[string]struct {
-		previous *v1alpha1.PreviousSource
-		running  string
-		want     string // the name of the next previous source
-	}{
-		"it has adopted revision 1":                     {r0, "r1", "workers-r1"},
-		"it has kept what it had before":                {r0, "zone-r0", "zone-r0"},
-		"it has kept its local configuration":           {nil, "", ""},
-		"it runs something that no source says":         {r0, "r9", "workers-r1"},
-		"it runs something, and nothing says it had it": {nil, "r9", "workers-r1"},
-	} {
-		w := fleet(1)
-		w.assigned("n1")
-		n := w.node("n1")
-		n.Source.By().Previous, n.InTrial, n.OK, n.Reason = c.previous, false, "Unknown", "CouldNotValidate"
-		n.Active = ref("", c.running)
-		n.LastKnownGood = n.Active
-		w.target("r2")
-		moves := w.plan().Moves
-		got := ""
-		if len(moves) == 1 && moves[0].Source.By().Previous != nil {
-			got = moves[0].Source.By().Previous.ConfigMapRef.Name
-		}
-
-		assert.That(t, len(moves) == 1 && got == c.want,
-			"%s: moves are %+v, want an assignment with previous source %q", name, moves, c.want)
 	}
 }

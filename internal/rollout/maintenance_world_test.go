@@ -34,19 +34,11 @@ func (w *world) watchMaintenance() {
 		case n.Maintenance == "" && !is.since.IsZero():
 			is.total, is.ended, is.since = is.total+w.now.Sub(is.since), w.now, time.Time{}
 		case n.Maintenance != "" && is.since.IsZero() && (n.Ready || n.MaintenanceSince.Before(n.WentNotReady)):
-			is.since = later(n.MaintenanceSince, n.Source.By().AssignedAt.Time)
+			is.since = Latest(n.MaintenanceSince, n.Source.By().AssignedAt.Time)
 		}
 
 		w.pauses[n.Name] = is
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-
-	return a
 }
 
 // refereeMaintenance holds the states of nodes under maintenance, and the steps
@@ -67,7 +59,7 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 		pause, ownDrain := w.pauses[n.Name], n.Drain.Rollout == p.DrainID
 		passed := has && w.provenTarget(n) && n.OK != "False"
 		over := passed && r.Succeeded() // it is Updated now, whatever it was before
-		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.By().AssignedAt.Time, pause.ended))) >= p.Controller.NotReadyGrace.Duration
+		down := !n.Ready && w.now.Sub(Latest(n.WentNotReady, n.Source.By().AssignedAt.Time, pause.ended)) >= p.Controller.NotReadyGrace.Duration
 		switch {
 		case has && verdict:
 			failed++

@@ -4,12 +4,11 @@
 package rollout
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -78,96 +77,81 @@ func isAway(n *Node, term int64) bool {
 	return n.Observed != n.Generation || !gaveUp && !former
 }
 
-// TestOneControlPlaneIsAwayOverAllRollouts lets two rollouts and their
-// operators do what they like. No plan begins on a control plane while another
-// one of either rollout is away.
-func TestOneControlPlaneIsAwayOverAllRollouts(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := randomWorld(t), randomWorld(t)
-		b.in.Name, b.in.DrainID = "others", "id-of-others"
-		worlds := []*world{a, b}
-		for range rapid.IntRange(5, 40).Draw(t, "passes") {
-			for k, w := range worlds {
-				for range rapid.IntRange(0, 2).Draw(t, "happenings") {
-					w.happen(t)
-				}
-
-				w.act()
-				w.in.ControlPlanes = nil
-				other := worlds[1-k]
-				other.settlePlanes()
-				for _, n := range other.nodes {
-					if n.Name = "other-" + n.Name; n.ControlPlane {
-						w.in.ControlPlanes = append(w.in.ControlPlanes, n)
-					}
-				}
-
-				before := w.away()
-				r := w.plan()
-				assert.Must(t, w.away() <= max(1, before), "rollout %s: %d control planes may be away, %d before: moves %+v", w.in.Name, w.away(), before, r.Moves)
-			}
-
-			step := time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second
-			a.now = a.now.Add(step)
-			b.now = a.now
+// controlPlanes returns the control planes as another rollout sees them.
+func (w *world) controlPlanes() (all []Node) {
+	w.settlePlanes()
+	for _, n := range w.nodes {
+		if n.Name = "other-" + n.Name; n.ControlPlane {
+			all = append(all, n)
 		}
-	})
+	}
+
+	return all
 }
 
-// TestAControlPlaneWaitsForEveryOther lists why no other control plane begins.
-func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
-	assigned := func(n *Node) {
+// TestAControlPlaneWaitsForAnotherOrMayBeAwayAnyway lists the states of a
+// control plane: why others wait for it, and whether it begins itself beside
+// one that is NotReady, because it may be away anyway.
+func TestAControlPlaneWaitsForAnotherOrMayBeAwayAnyway(t *testing.T) {
+	reports := func(n *Node, term int64, ok metav1.ConditionStatus, reason string) {
 		n.Source = given("other", revision(7, "other-x", "uid-x", "x"), epoch.Add(-time.Hour))
+		n.Source.RolloutRef.Term, n.OK, n.Reason = term, ok, reason
 	}
+	const (
+		unanswered = "whose agent has not answered its assignment"
+		moment     = "which may have been in flight a moment ago"
+	)
+	seen := seenSince(epoch.Add(-time.Hour))
 	for name, tt := range map[string]struct {
-		change func(*Node)
-		in     func(*Input)
-		want   string // empty: it does not wait
+		change  func(*Node)
+		outages Outages
+		waits   string // empty: others do not wait for it
+		begins  bool
 	}{
-		"settled":         {func(*Node) {}, nil, ""},
-		"NotReady":        {func(n *Node) { n.Ready = false }, nil, "waits for control plane cp, which is not Ready"},
-		"on trial":        {func(n *Node) { n.InTrial = true }, nil, "waits for control plane cp, which is on trial"},
-		"another's trial": {func(n *Node) { n.InTrial, n.OtherSource = true, "ConfigMap" }, nil, "waits for control plane cp, which is on trial"},
-		"drained":         {func(n *Node) { n.Drain.Rollout = "id" }, nil, "waits for control plane cp, which is being drained"},
-		"unanswered":      {func(n *Node) { assigned(n); n.Generation++ }, nil, "waits for control plane cp, whose agent has not answered its assignment"},
-		"taken back":      {func(n *Node) { n.Generation++ }, nil, "waits for control plane cp, whose agent has not answered its assignment"},
-		"not adopted": {func(n *Node) { assigned(n); n.OK, n.Reason = "False", "WouldEvictPods" }, nil,
-			"waits for control plane cp, which has not adopted its assignment (WouldEvictPods)"},
+		"settled":          {func(*Node) {}, nil, "", false},
+		"no control plane": {func(n *Node) { n.ControlPlane = false }, nil, "", true},
+		"NotReady":         {func(n *Node) { n.Ready = false }, nil, "which is not Ready", true},
+		"on trial":         {func(n *Node) { n.InTrial = true }, nil, "which is on trial", true},
+		"another's trial":  {func(n *Node) { n.InTrial, n.OtherSource = true, "ConfigMap" }, nil, "which is on trial", true},
+		"drained":          {func(n *Node) { n.Drain.Rollout = "id" }, nil, "which is being drained", false},
+		"unanswered":       {func(n *Node) { reports(n, 2, "True", ""); n.Generation++ }, nil, unanswered, true},
+		"rejected before":  {func(n *Node) { reports(n, 2, "False", "CrashLooped"); n.Generation++ }, nil, unanswered, true},
+		"taken back":       {func(n *Node) { n.Generation++ }, nil, unanswered, false},
+		"refuses":          {func(n *Node) { reports(n, 2, "False", "WouldEvictPods") }, nil, "which has not adopted its assignment (WouldEvictPods)", true},
 		"by hand, not adopted": {func(n *Node) {
 			n.Source, n.OK, n.Reason = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{SHA256: "x"}}, "Unknown", "CouldNotValidate"
-		}, nil, "waits for control plane cp, which has not adopted its assignment (CouldNotValidate)"},
-		"rejected":         {func(n *Node) { assigned(n); n.OK, n.Reason = "False", "CrashLooped" }, nil, ""},
-		"of a past leader": {func(n *Node) { assigned(n); n.OK, n.Reason = "Unknown", "StaleAssignment" }, func(in *Input) { in.Term = 2 }, ""},
-		"stopped":          {func(n *Node) { assigned(n); n.OK, n.Reason = "Unknown", "StaleAssignment" }, nil, "waits for control plane cp, which has not adopted its assignment (StaleAssignment)"},
-		"another source":   {func(n *Node) { assigned(n); n.Generation++; n.OtherSource = "ConfigMap" }, nil, ""},
-		"ended":            {func(n *Node) { assigned(n); n.OK, n.Reason = "True", v1alpha1.ReasonAssignmentEnded }, nil, ""},
-		"lost for a moment": {func(*Node) {}, func(in *Input) {
-			in.Outages = append(seenSince(epoch.Add(-time.Hour)), Outage{From: epoch.Add(-time.Minute), To: epoch})
-		}, ""},
-		"a past leader's, NotReady": {func(n *Node) { assigned(n); n.OK, n.Reason, n.Ready = "Unknown", "StaleAssignment", false }, func(in *Input) { in.Term = 2 }, "waits for control plane cp, which is not Ready"},
-		"a past leader's, on trial": {func(n *Node) { assigned(n); n.OK, n.Reason, n.InTrial = "Unknown", "StaleAssignment", true }, func(in *Input) { in.Term = 2 }, "waits for control plane cp, which is on trial"},
-		"without an agent":          {func(n *Node) { assigned(n); n.Reported, n.Observed = false, 0 }, nil, ""},
-		"a moment ago":              {func(n *Node) { n.SettledAt = epoch.Add(-29 * time.Second) }, nil, "waits for control plane cp, which may have been in flight a moment ago"},
-		"before that":               {func(n *Node) { n.SettledAt = epoch.Add(-30 * time.Second) }, nil, ""},
-		"a new leader":              {func(*Node) {}, func(in *Input) { in.Outages = seenSince(epoch.Add(-29 * time.Second)) }, "waits for control plane cp, which may have been in flight a moment ago"},
+		}, nil, "which has not adopted its assignment (CouldNotValidate)", true},
+		"rejected":              {func(n *Node) { reports(n, 2, "False", "CrashLooped") }, nil, "", false},
+		"rejected just now":     {func(n *Node) { reports(n, 2, "False", "CrashLooped"); n.SettledAt = epoch }, nil, moment, false},
+		"a past leader's":       {func(n *Node) { reports(n, 1, "Unknown", "StaleAssignment") }, nil, "", false},
+		"that, NotReady":        {func(n *Node) { reports(n, 1, "Unknown", "StaleAssignment"); n.Ready = false }, nil, "which is not Ready", true},
+		"that, on trial":        {func(n *Node) { reports(n, 1, "Unknown", "StaleAssignment"); n.InTrial = true }, nil, "which is on trial", true},
+		"stopped":               {func(n *Node) { reports(n, 2, "Unknown", "StaleAssignment") }, nil, "which has not adopted its assignment (StaleAssignment)", true},
+		"another source":        {func(n *Node) { reports(n, 2, "True", ""); n.Generation++; n.OtherSource = "ConfigMap" }, nil, "", false},
+		"ended":                 {func(n *Node) { reports(n, 2, "True", v1alpha1.ReasonAssignmentEnded) }, nil, "", false},
+		"without an agent":      {func(n *Node) { reports(n, 2, "True", ""); n.Reported, n.Observed = false, 0 }, nil, "", false},
+		"a moment ago":          {func(n *Node) { n.SettledAt = epoch.Add(-29 * time.Second) }, nil, moment, false},
+		"before that":           {func(n *Node) { n.SettledAt = epoch.Add(-30 * time.Second) }, nil, "", false},
+		"to a new leader":       {func(*Node) {}, seenSince(epoch.Add(-29 * time.Second)), moment, false},
+		"not seen for a moment": {func(*Node) {}, append(seen, Outage{From: epoch.Add(-time.Minute), To: epoch}), "", false},
 	} {
 		w := newWorld()
 		w.add(1, 1)
+		w.in.Term, w.in.Outages = 2, tt.outages
 		w.nodes[0].ControlPlane = true
-		other := w.nodes[0]
-		other.Name = "cp"
-		tt.change(&other)
-		w.in.ControlPlanes = []Node{other}
-		if tt.in != nil {
-			tt.in(&w.in)
-		}
-
+		n := w.nodes[0]
+		n.Name = "cp"
+		tt.change(&n)
+		w.in.ControlPlanes = []Node{n}
 		w.target("good")
 		r := w.plan()
-		assert.Equal(t, fmt.Sprint(len(r.Moves)), map[bool]string{true: "1", false: "0"}[tt.want == ""], name)
-		if tt.want != "" {
-			assert.Equal(t, r.Next.Message, "revision 1: 0 of 1 node updated; "+tt.want, name)
+		assert.Equal(t, len(r.Moves) == 0, tt.waits != "", name, "another one waits")
+		if tt.waits != "" {
+			assert.Equal(t, r.Next.Message, "revision 1: 0 of 1 node updated; waits for control plane cp, "+tt.waits, name)
 		}
+
+		w.in.ControlPlanes = []Node{{Name: "away", ControlPlane: true}}
+		assert.Equal(t, newPlanner(w.in, []Node{n}).mayBegin(0), tt.begins, name, "it begins")
 	}
 }
 
@@ -189,43 +173,5 @@ func (w *world) runFor(span time.Duration) {
 	for end := w.now.Add(span); w.now.Before(end); w.now = w.now.Add(10 * time.Second) {
 		w.act()
 		w.plan()
-	}
-}
-
-// TestAControlPlaneThatMayBeAwayAnywayBegins beside another one that is
-// NotReady.
-func TestAControlPlaneThatMayBeAwayAnywayBegins(t *testing.T) {
-	assigned := func(n *Node, term int64) {
-		n.Source = given("other", revision(7, "other-x", "uid-x", "x"), epoch.Add(-time.Hour))
-		n.Source.RolloutRef.Term = term
-	}
-	for name, tt := range map[string]struct {
-		change func(*Node)
-		want   bool
-	}{
-		"settled":                     {func(*Node) {}, false},
-		"no control plane":            {func(n *Node) { n.ControlPlane = false }, true},
-		"NotReady":                    {func(n *Node) { n.Ready = false }, true},
-		"on trial":                    {func(n *Node) { n.InTrial = true }, true},
-		"drained":                     {func(n *Node) { n.Drain.Rollout = "id" }, false},
-		"unanswered":                  {func(n *Node) { assigned(n, 2); n.Generation++ }, true},
-		"rejected before":             {func(n *Node) { assigned(n, 2); n.Generation++; n.OK, n.Reason = "False", "CrashLooped" }, true},
-		"refuses":                     {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "False", "WouldEvictPods" }, true},
-		"rejected":                    {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "False", "CrashLooped" }, false},
-		"rejected just now":           {func(n *Node) { assigned(n, 2); n.OK, n.Reason, n.SettledAt = "False", "CrashLooped", epoch }, false},
-		"returned":                    {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "True", v1alpha1.ReasonAssignmentEnded }, false},
-		"taken back":                  {func(n *Node) { n.Generation++ }, false},
-		"stopped":                     {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "Unknown", "StaleAssignment" }, true},
-		"of another leader":           {func(n *Node) { assigned(n, 1); n.OK, n.Reason = "Unknown", "StaleAssignment" }, false},
-		"of another leader, on trial": {func(n *Node) { assigned(n, 1); n.OK, n.Reason, n.InTrial = "Unknown", "StaleAssignment", true }, true},
-		"of another leader, NotReady": {func(n *Node) { assigned(n, 1); n.OK, n.Reason, n.Ready = "Unknown", "StaleAssignment", false }, true},
-	} {
-		w := newWorld()
-		w.add(1, 1)
-		w.in.Now, w.in.Term = epoch, 2
-		w.nodes[0].ControlPlane = true
-		w.in.ControlPlanes = []Node{{Name: "cp", ControlPlane: true}}
-		tt.change(&w.nodes[0])
-		assert.Equal(t, newPlanner(w.in, w.nodes).mayBegin(0), tt.want, name)
 	}
 }

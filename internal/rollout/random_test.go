@@ -19,20 +19,38 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestRandomFleetsKeepTheInvariants lets fleets and operators do what they
-// like, and has a referee look at every plan.
+// TestRandomFleetsKeepTheInvariants lets the fleets of one or two rollouts and
+// their operators do what they like, and has a referee look at every plan.
 func TestRandomFleetsKeepTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := randomWorld(t)
+		worlds := []*world{randomWorld(t)}
+		if rapid.Bool().Draw(t, "two rollouts") {
+			worlds = append(worlds, randomWorld(t))
+			worlds[1].in.Name, worlds[1].in.DrainID = "others", "id-of-others"
+		}
+
 		for range rapid.IntRange(5, 60).Draw(t, "passes") {
-			for range rapid.IntRange(0, 2).Draw(t, "happenings") {
-				w.happen(t)
+			var now time.Time
+			for k, w := range worlds {
+				for range rapid.IntRange(0, 2).Draw(t, "happenings") {
+					w.happen(t)
+				}
+
+				w.act()
+				if len(worlds) == 2 {
+					w.in.ControlPlanes = worlds[1-k].controlPlanes()
+				}
+
+				w.startupRight(t)
+				w.settle(t)
+				w.evaluate(w.last.Measure)
+				now = Latest(now, w.now)
 			}
 
-			w.act()
-			w.settle(t)
-			w.evaluate(w.last.Measure)
-			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds"))*time.Second + time.Duration(rapid.IntRange(0, 9).Draw(t, "tenths"))*time.Second/10)
+			now = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds"))*time.Second + time.Duration(rapid.IntRange(0, 9).Draw(t, "tenths"))*time.Second/10)
+			for _, w := range worlds {
+				w.now = now
+			}
 		}
 	})
 }
@@ -320,9 +338,7 @@ func (w *world) referee(t *rapid.T) int {
 	if begun || slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
 		for _, m := range r.Moves { // no budget is asked for those that join
 			if n := &old[m.Node]; m.Kind == Join {
-				before.all++
-				before.domain[n.Domain]++
-				before.inFlight[n.Domain] = true
+				before.add(n.Domain, true)
 			}
 		}
 
@@ -384,14 +400,10 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		writes[taint.Node] = taint
 	}
 
-	evicts := map[int]bool{}
-	for _, i := range r.Evict {
-		evicts[i] = true
-	}
-
 	for i := range w.nodes {
 		n, was := &w.nodes[i], w.nodes[i].Drain
 		write, written := writes[i]
+		evicts := slices.Contains(r.Evict, i)
 		begins := written && write.Drain.Rollout != "" && was.Rollout == ""
 		of := was.Revision == p.Target.Number && was.Attempt == r.Next.Attempt
 		accepted := w.hasTarget(n) && !n.refuses() &&
@@ -401,9 +413,9 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		}
 
 		switch {
-		case (begins || evicts[i]) && (stopped || p.Spec.Strategy.Drain == v1alpha1.DrainNever || foreign(n)):
+		case (begins || evicts) && (stopped || p.Spec.Strategy.Drain == v1alpha1.DrainNever || foreign(n)):
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %s, foreign %v", n.Name, stopped, p.Spec.Strategy.Drain, foreign(n))
-		case evicts[i] && (was.Rollout != p.DrainID || !of || written):
+		case evicts && (was.Rollout != p.DrainID || !of || written):
 			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
 		case begins && !w.mayAssign():
 			t.Fatalf("the drain of %s begins outside of the windows", n.Name)
@@ -498,6 +510,14 @@ type spending struct {
 	members  map[string]int
 }
 
+func (s *spending) add(domain string, inFlight bool) {
+	s.all++
+	s.domain[domain]++
+	if inFlight {
+		s.inFlight[domain] = true
+	}
+}
+
 func (w *world) spent() spending {
 	s := spending{domain: map[string]int{}, inFlight: map[string]bool{}, members: map[string]int{}}
 	p := &w.in
@@ -509,17 +529,13 @@ func (w *world) spent() spending {
 
 		s.members[n.Domain]++
 		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
-			s.all++ // it may not know that the revision was taken back, and adopt it
-			s.domain[n.Domain]++
-			s.inFlight[n.Domain] = true
+			s.add(n.Domain, true) // it may not know that the revision was taken back, and adopt it
 			continue
 		}
 
 		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.in.Status.Attempt &&
 			(n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 || n.Source.By().Attempt < w.in.Status.Attempt) {
-			s.all++
-			s.domain[n.Domain]++
-			s.inFlight[n.Domain] = true
+			s.add(n.Domain, true)
 			continue
 		}
 
@@ -527,9 +543,7 @@ func (w *world) spent() spending {
 			// In flight for an earlier revision, at most, or its pods prevent
 			// that.
 			if n.Ready && n.Source.By().Name == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.By().AssignedAt.Time.Add(p.Controller.AgentTimeout.Duration))) {
-				s.all++
-				s.domain[n.Domain]++
-				s.inFlight[n.Domain] = true
+				s.add(n.Domain, true)
 			}
 
 			continue
@@ -543,8 +557,6 @@ func (w *world) spent() spending {
 			continue
 		}
 
-		s.all++
-		s.domain[n.Domain]++
 		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.Controller.NotReadyGrace.Duration))
 		blocked := n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods"
 		pause := w.pauses[n.Name]
@@ -557,9 +569,7 @@ func (w *world) spent() spending {
 		}
 
 		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength+pause.total))
-		if blocked || !failed {
-			s.inFlight[n.Domain] = true
-		}
+		s.add(n.Domain, blocked || !failed)
 	}
 
 	return s

@@ -10,43 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// failedFleet is a fleet of three nodes on which the target failed, and of
-// which only one may be unavailable now.
-func failedFleet() *world {
-	w := fleet(3)
-	w.assigned("n1", "n2", "n3")
-	w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.MaxUnavailable = number(100), number(1)
-	w.judge("False", v1alpha1.ReasonCrashLooped, "n1", "n2", "n3")
-
-	return w
-}
-
-func TestARetryWithMoreFailedNodesThanTheBudgetBeginsOnOneAfterTheOther(t *testing.T) {
-	w := failedFleet()
-	w.wantMoves(t)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	for tried := range 3 {
-		r := w.plan()
-		assert.Must(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign && r.Moves[0].Source.By().Attempt == 2,
-			"after %d nodes: moves %+v", tried, r.Moves)
-		w.wantMoves(t) // this one uses up the budget until it has proven the target
-		n := &w.nodes[r.Moves[0].Node]
-		n.Observed, n.OK, n.Reason, n.Active = n.Generation, "True", "AllChecksPassed", ref("uid-r1", "r1")
-		w.proves(n.Name)
-	}
-
-	if r := w.plan(); r.Next.Phase != v1alpha1.RolloutComplete {
-		t.Errorf("the rollout is %s in the end: %s", r.Next.Phase, r.Next.Message)
-	}
-}
-
 func TestARetryWaitsForAFailedNodeThatIsDownOrOnTrialIfTheBudgetIsUsedUp(t *testing.T) {
 	for what, change := range map[string]func(w *world, n *Node){
 		"NotReady": func(w *world, n *Node) { w.setNotReady(n, true) },
 		"on trial": func(w *world, n *Node) { n.InTrial = true },
 		"silent":   func(_ *world, n *Node) { n.Generation++ },
 	} {
-		w := failedFleet()
+		w := fleet(3)
+		w.assigned("n1", "n2", "n3")
+		w.judge("False", v1alpha1.ReasonCrashLooped, "n1", "n2", "n3")
+		w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.MaxUnavailable = number(100), number(1)
 		w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 		change(w, w.node("n1"))
 		r := w.plan()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -53,25 +52,16 @@ func told(r Run) string {
 // change nothing that it was given, and go the same way a second time.
 func (w *world) simulate(t *testing.T, td *datadriven.TestData, out *strings.Builder) {
 	m := simulatedModel
-	shares := map[string]*float64{
+	for key, share := range map[string]*float64{
 		"blocked": &m.Blocked, "failing": &m.Failing, "breaks": &m.Breaks, "silent": &m.Silent, "stuck-drain": &m.StuckDrain,
+	} {
+		td.MaybeScanArgs(t, key, share)
 	}
-	for _, arg := range td.CmdArgs {
-		if share := shares[arg.Key]; share != nil {
-			*share = assert.Value(strconv.ParseFloat(arg.Vals[0], 64))(t)
-			continue
-		}
 
-		switch arg.Key {
-		case "approve":
-			m.Approve = true
-		case "limit":
-			m.Limit = seconds(parseSeconds(arg.Vals[0]))
-		case "interrupted":
-			m.Interrupted = func() bool { return true }
-		default:
-			t.Fatalf("%s: unknown %s", td.Pos, arg.Key)
-		}
+	m.Approve = td.HasArg("approve")
+	td.MaybeScanArgs(t, "limit", &m.Limit)
+	if td.HasArg("interrupted") {
+		m.Interrupted = func() bool { return true }
 	}
 
 	w.in.Now, w.in.Trial = w.now, m.Trial

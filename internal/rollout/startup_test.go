@@ -141,61 +141,41 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 	}
 }
 
-func TestANodeOfAnotherRolloutKeepsItsStartupTaint(t *testing.T) {
-	w := newWorld()
-	w.add(1, 1)
-	w.target("r1")
-	w.nodes[0].Startup, w.nodes[0].Owner = true, "other"
-	r := w.plan()
-	assert.That(t, len(r.Startup) == 0, "%+v", r.Startup)
-}
-
-// TestStartupTaintsInRandomFleets lets fleets and operators do what they like.
+// startupRight holds the removal of startup taints against the next plan.
 // Before the deadline, no node loses the taint while a configuration is about
 // to run there; after the deadline, no node has it.
-func TestStartupTaintsInRandomFleets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := randomWorld(t)
-		released := map[string]bool{}
-		for range rapid.IntRange(5, 60).Draw(t, "passes") {
-			w.happen(t)
-			w.act()
-			for i := range w.nodes {
-				n := &w.nodes[i]
-				n.Startup = n.Created.After(w.in.Created) && !released[n.Name]
-				n.TrialHealthy = n.InTrial && rapid.Bool().Draw(t, "healthy in the trial")
-			}
+func (w *world) startupRight(t *rapid.T) {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		n.Startup = n.Created.After(w.in.Created) && !w.released[n.Name]
+		n.TrialHealthy = n.InTrial && rapid.Bool().Draw(t, "healthy in the trial")
+	}
 
-			w.in.Now = w.now
-			r := w.decide()
-			for i := range w.nodes {
-				n := &w.nodes[i]
-				if !n.Startup {
-					continue
-				}
-
-				state, planned := r.Startup[i]
-				assert.Must(t, planned != (n.Owner != ""), "%s of %q: the plan has %v", n.Name, n.Owner, planned)
-				why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
-				late := !w.now.Before(n.Created.Add(startupTimes.Deadline))
-				if late && why == StartupKeep || why == StartupKeep && !next.After(w.now) {
-					t.Fatalf("%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
-				}
-
-				broken := startupBroken(n, r, i, why)
-				assert.Must(t, broken == "" || late, "%s loses the taint (%s): %s", n.Name, why, broken)
-				released[n.Name] = why != StartupKeep
-			}
-
-			w.settle(t)
-			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "seconds")) * time.Second)
+	w.in.Now = w.now
+	r := w.decide()
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if !n.Startup {
+			continue
 		}
-	})
+
+		state, planned := r.Startup[i]
+		assert.Must(t, planned != (n.Owner != ""), "%s of %q: the plan has %v", n.Name, n.Owner, planned)
+		why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
+		late := !w.now.Before(n.Created.Add(startupTimes.Deadline))
+		if late && why == StartupKeep || why == StartupKeep && !next.After(w.now) {
+			t.Fatalf("%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
+		}
+
+		broken := w.startupBroken(n, r, i, why)
+		assert.Must(t, broken == "" || late, "%s loses the taint (%s): %s", n.Name, why, broken)
+		w.released[n.Name] = why != StartupKeep
+	}
 }
 
 // startupBroken returns what is wrong with the removal of a node's taint before
 // the deadline.
-func startupBroken(n *Node, r Result, i int, why StartupRelease) string {
+func (w *world) startupBroken(n *Node, r Result, i int, why StartupRelease) string {
 	if why == StartupKeep {
 		return ""
 	}
@@ -206,7 +186,7 @@ func startupBroken(n *Node, r Result, i int, why StartupRelease) string {
 		}
 	}
 
-	if n.Observed != n.Generation && n.Source.By().Name == "workers" && n.OtherSource == "" {
+	if n.Observed != n.Generation && n.Source.By().Name == w.in.Name && n.OtherSource == "" {
 		return "its agent has not answered"
 	}
 	if why == ReleasedConfigured && !(n.Ready && n.OK == "True" && n.Active.Digest() == n.Source.Content().SHA256 && (n.TrialHealthy || !n.InTrial)) {

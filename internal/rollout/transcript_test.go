@@ -37,25 +37,15 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 	switch td.Cmd {
 	case "run":
 		most, until := 2*time.Hour, ""
-		for _, arg := range td.CmdArgs {
-			switch arg.Key {
-			case "for":
-				most, _ = time.ParseDuration(arg.Vals[0])
-			case "until":
-				until = arg.Vals[0]
-			}
-		}
-
+		td.MaybeScanArgs(t, "for", &most)
+		td.MaybeScanArgs(t, "until", &until)
 		w.run(out, most, until)
 	case "new": // another world
 		*w = *newWorld()
 	case "fleet":
 		n, zones := 0, 1
 		td.ScanArgs(t, "nodes", &n)
-		if td.HasArg("zones") {
-			td.ScanArgs(t, "zones", &zones)
-		}
-
+		td.MaybeScanArgs(t, "zones", &zones)
 		w.add(n, zones)
 	case "simulate":
 		w.simulate(t, td, out)
@@ -160,12 +150,7 @@ func (w *world) set(cmd, key, value string) error {
 	case "node":
 		return w.setNode(key, value)
 	case "leave":
-		for i := range w.nodes {
-			if w.nodes[i].Name == key {
-				w.nodes = append(w.nodes[:i:i], w.nodes[i+1:]...)
-				break
-			}
-		}
+		w.nodes = slices.DeleteFunc(slices.Clone(w.nodes), func(n Node) bool { return n.Name == key })
 	case "join": // in words, or a number of nodes
 		number, err := strconv.Atoi(key)
 		if err != nil {
@@ -308,6 +293,8 @@ func (w *world) setNode(name, value string) error {
 		n.OtherSource = "Disabled"
 	case "owner":
 		n.Owner = content
+	case "written": // by somebody else
+		n.Generation++
 	case "unreported":
 		n.Reported = false
 	case "inconclusive":

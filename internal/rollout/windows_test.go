@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,56 +13,46 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// daily is a schedule at one time of each day in UTC.
-type daily struct{ at time.Duration }
-
-func (d daily) Next(t time.Time) time.Time {
-	opens := t.UTC().Truncate(24 * time.Hour).Add(d.at)
-	if !opens.After(t) {
-		opens = opens.Add(24 * time.Hour)
-	}
-
-	return opens
-}
-
 // repeating is a schedule that opens at a time after epoch and every period
-// from then on, and did so before.
+// before and after that.
 type repeating struct{ first, period time.Duration }
 
 func (r repeating) Next(t time.Time) time.Time {
-	since := t.Sub(epoch.Add(r.first - 1000*r.period))
-	return t.Add(r.period - since%r.period)
+	since := t.Sub(epoch.Add(r.first)) % r.period
+	if since < 0 {
+		since += r.period
+	}
+
+	return t.Add(r.period - since)
+}
+
+// daily returns a schedule at one time of each day in UTC.
+func daily(at time.Duration) repeating { return repeating{at, 24 * time.Hour} }
+
+// isOpen reports whether a window is open at a time.
+func isOpen(w Window, t time.Time) bool {
+	opens := w.Schedule.Next(t.Add(-w.Duration))
+	return !opens.IsZero() && !opens.After(t)
 }
 
 // mayAssign reports whether the windows of a random world allow an assignment,
 // by looking at each second until the end of the trial.
 func (w *world) mayAssign() bool {
 	p := &w.in
-	openFor := func(w Window, t time.Time) bool {
-		s := w.Schedule.(repeating)
-		return t.Sub(epoch.Add(s.first-1000*s.period))%s.period < w.Duration
+	if len(p.Windows) == 0 || slices.ContainsFunc(p.Windows, func(window Window) bool { return !window.Within && isOpen(window, w.now) }) {
+		return true
 	}
-	anyOpen := func(t time.Time) bool {
-		return slices.ContainsFunc(p.Windows, func(w Window) bool { return openFor(w, t) })
-	}
-	var within bool
-	for _, window := range p.Windows {
-		if open := openFor(window, w.now); open && !window.Within {
-			return true
-		} else if open {
-			within = true
+
+	for t := w.now; !t.After(w.now.Add(p.Controller.AgentTimeout.Duration + p.Trial)); t = t.Add(time.Second) {
+		if !slices.ContainsFunc(p.Windows, func(window Window) bool { return isOpen(window, t) }) {
+			return false
 		}
 	}
 
-	for t := w.now; within && !t.After(w.now.Add(p.Controller.AgentTimeout.Duration+p.Trial)); t = t.Add(time.Second) {
-		within = anyOpen(t)
-	}
-
-	return within || len(p.Windows) == 0
+	return true
 }
 
 // randomWindows gives some worlds windows that open every few minutes.
@@ -114,59 +105,41 @@ func (l listed) Next(t time.Time) time.Time {
 	return l[i]
 }
 
-// parseWindow reads a window such as 22:00+6h or 22:00+6h/within.
+// parseWindow reads a window such as 22:00+6h or 22:00+6h/within; never is one
+// that does not open.
 func parseWindow(s string) (Window, error) {
+	if s == "never" {
+		return Window{listed{}, time.Hour, false}, nil
+	}
+
 	s, within := strings.CutSuffix(s, "/within")
 	opens, duration, _ := strings.Cut(s, "+")
 	at, err := time.Parse("15:04", opens)
-	if err != nil {
-		return Window{}, err
-	}
+	d, err2 := time.ParseDuration(duration)
 
-	d, err := time.ParseDuration(duration)
-	if err != nil {
-		return Window{}, err
-	}
-
-	return Window{daily{time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute}, d, within}, nil
+	return Window{daily(time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute), d, within}, errors.Join(err, err2)
 }
 
-// calendar is what windows allow in each minute from epoch on, counted minute
-// by minute.
+// calendar is what windows allow in each minute from epoch on.
 type calendar struct {
-	opened [][]bool // by window and minute
-	open   []bool   // any of them
-	may    []bool   // an assignment is allowed
+	open []bool // any of them
+	may  []bool // an assignment is allowed
 }
 
-// calendarOf asks the schedules for each minute whether a window opens then.
+// calendarOf looks at each minute, from the last one to the first.
 func calendarOf(p *Input, minutes int) *calendar {
 	c := &calendar{open: make([]bool, minutes), may: make([]bool, minutes)}
-	for _, w := range p.Windows {
-		opened := make([]bool, minutes)
-		for m := range minutes {
-			at := epoch.Add(time.Duration(m) * time.Minute)
-			if !w.Schedule.Next(at.Add(-time.Second)).Equal(at) {
-				continue
-			}
-
-			for k := m; k < minutes && epoch.Add(time.Duration(k)*time.Minute).Before(at.Add(w.Duration)); k++ {
-				opened[k], c.open[k] = true, true
+	end := minutes // the first minute in which all windows are closed again
+	for m := minutes - 1; m >= 0; m-- {
+		lasts := time.Duration(end-m)*time.Minute > p.Controller.AgentTimeout.Duration+p.Trial
+		for _, w := range p.Windows {
+			if isOpen(w, epoch.Add(time.Duration(m)*time.Minute)) {
+				c.open[m], c.may[m] = true, c.may[m] || !w.Within || lasts
 			}
 		}
 
-		c.opened = append(c.opened, opened)
-	}
-
-	for m := range minutes {
-		end := m
-		for end < minutes && c.open[end] {
-			end++
-		}
-
-		for i, w := range p.Windows {
-			lasts := time.Duration(end-m)*time.Minute > p.Controller.AgentTimeout.Duration+p.Trial
-			c.may[m] = c.may[m] || c.opened[i][m] && (!w.Within || lasts)
+		if !c.open[m] {
+			end = m
 		}
 	}
 
@@ -241,16 +214,11 @@ func (c *calendar) check(t *rapid.T, s windowState, m int) {
 		"next %s (tried until %s), the calendar has %s", s.next, s.tried, want)
 }
 
-// minutely is a schedule that opens each minute.
-type minutely struct{}
-
-func (minutely) Next(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }
-
 func TestWindowsThatOpenEachMinuteCostLittle(t *testing.T) {
 	calls := 0
 	p := Input{Controller: newWorld().in.Controller, Trial: 168 * time.Hour}
 	for range 10 {
-		p.Windows = append(p.Windows, Window{counted{minutely{}, &calls}, 168 * time.Hour, true})
+		p.Windows = append(p.Windows, Window{counted{repeating{0, time.Minute}, &calls}, 168 * time.Hour, true})
 	}
 
 	s := p.windowsAt(epoch)
@@ -287,7 +255,7 @@ func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
 		}
 
 		w.target("r1")
-		w.in.Windows = []Window{{daily{0}, tt.trial + time.Minute - time.Second, true}} // too short by a second
+		w.in.Windows = []Window{{daily(0), tt.trial + time.Minute - time.Second, true}} // too short by a second
 		w.in.Trial, w.in.AnyTrial = 10*time.Minute, !tt.set
 		r := w.plan()
 		want := fmt.Sprintf("a trial of %s that begins within 1m0s cannot end before the window closes", tt.trial)
@@ -298,28 +266,6 @@ func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
 		w.in.Windows[0].Duration += 2 * time.Second
 		if r := w.plan(); len(r.Moves) == 0 {
 			t.Errorf("%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Next.Message)
-		}
-	}
-}
-
-func TestWindowsWithoutAnEndOrAnOpeningSaySo(t *testing.T) {
-	for _, tt := range []struct {
-		windows []Window
-		want    string
-	}{
-		{[]Window{{listed{}, time.Hour, false}}, "no window opens again: correct spec.strategy.windows"},
-		{[]Window{{daily{time.Hour}, 10 * time.Minute, true}}, "no window until 2031-05-15T01:00:00Z is open long enough for a trial of 10m0s that begins within 1m0s: lengthen spec.strategy.windows, shorten spec.trial, or set finish: Anytime"},
-		{[]Window{{daily{0}, 11 * time.Minute, true}, {daily{2 * time.Hour}, 12 * time.Minute, true}},
-			"a trial of 10m0s that begins within 1m0s cannot end before the window closes: waiting until 2030-01-01T02:00:00Z"},
-		{[]Window{{daily{time.Hour}, 12 * time.Minute, true}}, "no window is open: waiting until 2030-01-01T01:00:00Z"},
-	} {
-		w := newWorld()
-		w.add(1, 1)
-		w.target("r1")
-		w.in.Windows, w.in.Trial = tt.windows, 10*time.Minute
-		r := w.plan()
-		if want := "revision 1: 0 of 1 node updated; " + tt.want; r.Next.Phase != v1alpha1.RolloutWaiting || !strings.HasPrefix(r.Next.Message, want) || len(r.Moves) > 0 {
-			t.Errorf("%s: %s\nwant %s", r.Next.Phase, r.Next.Message, want)
 		}
 	}
 }

@@ -33,6 +33,7 @@ type world struct {
 	terms          map[types.UID]int64 // that ConfigMaps name, by UID
 	asked          map[attempt]*asked
 	requests       map[string]request // preflight requests that were made, by UID
+	released       map[string]bool    // nodes that have lost the startup taint
 
 	succeeded []v1alpha1.RolloutRevision // newest last
 
@@ -77,7 +78,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld() *world {
 	w := &world{
 		now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{},
-		pauses: map[string]pauseRecord{}, terms: map[types.UID]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{},
+		pauses: map[string]pauseRecord{}, terms: map[types.UID]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{}, released: map[string]bool{},
 	}
 	w.in = Input{
 		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", PreflightRoom: MaxUnanswered, Trial: trialLength,
