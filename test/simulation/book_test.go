@@ -20,7 +20,6 @@ type book struct {
 	mu       sync.Mutex
 	lines    []entry
 	keep     int // lines; 0: all
-	count    int
 	failures []string
 	stop     func() // ends the history after a failure
 	closed   bool   // what follows is not recorded
@@ -74,7 +73,6 @@ func (b *book) add(e entry) {
 	}
 
 	e.at = time.Since(b.began)
-	b.count++
 	b.lines = append(b.lines, e)
 	if b.keep > 0 && len(b.lines) > 2*b.keep {
 		b.lines = append([]entry(nil), b.lines[len(b.lines)-b.keep:]...)

@@ -5,7 +5,6 @@ package simulation
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"path"
 	"slices"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller"
-	gates "github.com/evenkeel/evenkeel/internal/controller/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -193,8 +191,7 @@ func (r *replica) start() {
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	}, controller.Options{
 		Version: version, LeaderElection: true, LeaseDuration: w.plan.lease, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
-		PrometheusServers: []gates.Server{{Name: "metrics", URL: "http://metrics.simulated", Transport: &metrics{w: w, name: fmt.Sprintf("%s/%d", r.name, r.serial), way: p.way}}},
-		AgentTimeout:      fleet.DefaultSettings.AgentTimeout.Duration, NotReadyGrace: fleet.DefaultSettings.NotReadyGrace.Duration,
+		AgentTimeout: fleet.DefaultSettings.AgentTimeout.Duration, NotReadyGrace: fleet.DefaultSettings.NotReadyGrace.Duration,
 		Startup: controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
 	})
 	w.direct(err)

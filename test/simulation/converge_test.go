@@ -6,7 +6,6 @@ package simulation
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -111,13 +109,8 @@ func (w *world) watchHistory() {
 	}
 
 	w.checkSizes()
-	switch w.plan.seed % 4 {
-	case 0:
-		w.checkStop()
-	case 1:
+	if w.plan.seed%4 == 1 {
 		w.checkLate()
-	case 3:
-		w.checkRepair()
 	}
 }
 
@@ -154,37 +147,6 @@ func (w *world) converge(last bool) bool {
 	return true
 }
 
-// checkRepair sets the statuses of all nodes back, as a restored backup of etcd
-// does: the agents write them again.
-func (w *world) checkRepair() {
-	written := map[string]v1alpha1.NodeConfigStatus{}
-	for _, m := range w.machines {
-		nc, is := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", m.name)
-		if !m.isOn() || !is {
-			continue
-		}
-
-		written[m.name] = nc.Status
-		w.direct(w.server.Patch("nodeconfigs", "", m.name, types.MergePatchType, map[string]any{"status": map[string]any{
-			"lastKnownGood": nil, "trial": map[string]any{"healthySeconds": 1, "durationSeconds": 60, "restarts": 0, "crashLoopThreshold": 3},
-		}}))
-	}
-
-	deadline := time.Now().Add(10 * time.Minute)
-	for len(written) > 0 && w.wait(15*time.Second, w.checkGaps) {
-		for name, want := range written {
-			nc, _ := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", name)
-			if is := nc.Status; is.Trial == nil && reflect.DeepEqual(is.LastKnownGood, want.LastKnownGood) {
-				delete(written, name)
-				w.checks.tally(func(s *stats) { s.count(repairs, 1) })
-			} else if time.Now().After(deadline) {
-				w.book.fail("the status of %s was set back, and its agent has not written it again: %+v", name, is)
-				return
-			}
-		}
-	}
-}
-
 // checkLate freezes the leader while it assigns a revision to all nodes, and
 // gives the next leader another target with a budget of one node. The late
 // assignments, which agents reject, must not use up that budget.
@@ -206,33 +168,6 @@ func (w *world) checkLate() {
 	complete := func() bool { return w.targets(finalContent+30) && w.all().Status.Phase == v1alpha1.RolloutComplete }
 	if w.within(time.Hour+time.Duration(w.plan.nodes)*20*time.Minute, "all nodes get the target of the next leader after late assignments", complete) {
 		w.checks.tally(func(s *stats) { s.count(late, 1) })
-	}
-}
-
-// checkStop stops a revision in a fleet in which nothing else goes wrong: its
-// ConfigMap says so soon, until it is tried again.
-func (w *world) checkStop() {
-	a := &act{world: w, r: dice(w.plan.seed, "stop")}
-	a.patch("all", map[string]any{"template": template(finalContent+10, nil)})
-	if !w.within(2*time.Minute, "the new template is the target", func() bool { return w.targets(finalContent + 10) }) {
-		return
-	}
-
-	status := w.all().Status
-	u := status.UpdateRevision
-	a.patch("all", map[string]any{"abort": map[string]any{"revision": u.Number, "rollback": true}})
-	marked := func() bool {
-		cm, _ := get[corev1.ConfigMap](w, "configmaps", v1alpha1.SystemNamespace, u.ConfigMapRef.Name)
-		_, is := cm.Annotations[v1alpha1.AnnotationStopped]
-		return is
-	}
-	if !w.within(2*time.Minute, "the ConfigMap of the stopped revision says so", marked) {
-		return
-	}
-
-	a.patch("all", map[string]any{"abort": nil, "retry": map[string]any{"revision": u.Number, "attempt": max(1, status.Attempt) + 1}})
-	if w.within(2*time.Minute, "the ConfigMap of the revision that is tried again says no more that it was stopped", func() bool { return !marked() }) {
-		w.checks.tally(func(s *stats) { s.count(stops, 1) })
 	}
 }
 
@@ -358,7 +293,7 @@ func (w *world) aim(spec map[string]any) {
 
 	all := map[string]any{
 		"pin": nil, "abort": nil, "retry": nil, "paused": false, "frozen": false, "soakSeconds": 0,
-		"strategy":      map[string]any{"preflight": nil, "drain": nil, "drainOptions": nil, "respectDisruptionBudgets": nil, "windows": nil, "gates": nil, "maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
+		"strategy":      map[string]any{"preflight": nil, "drain": nil, "drainOptions": nil, "respectDisruptionBudgets": nil, "windows": nil, "maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
 		"failurePolicy": map[string]any{"maxFailures": 100},
 	}
 	maps.Copy(all, spec)

@@ -59,19 +59,14 @@ func hasty(seed uint64, kind outageKind, length time.Duration) *plan {
 		})
 	}
 
-	for at := 2 * time.Minute; at < 18*time.Minute; at += 20 * time.Second {
+	const end = 19 * time.Minute
+	for at := 2 * time.Minute; at <= end; at += 20 * time.Second {
 		do(at, "look", func(x *act) {
-			if r := x.rollout(); r.Status.Halt != nil {
+			if r := x.rollout(); r.Status.Halt != nil || at == end && r.Status.Phase != v1alpha1.RolloutComplete {
 				x.book.fail("the rollout is %s: %s", r.Status.Phase, r.Status.Message)
 			}
 		})
 	}
-
-	do(19*time.Minute, "look", func(x *act) {
-		if r := x.rollout(); r.Status.Halt != nil || r.Status.Phase != v1alpha1.RolloutComplete {
-			x.book.fail("the rollout is %s: %s", r.Status.Phase, r.Status.Message)
-		}
-	})
 
 	return p
 }

@@ -141,12 +141,7 @@ func (k *agentKubelet) Check(ctx context.Context, p payload.Resolved) component.
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: fmt.Sprintf("content %d is rejected here", content)}
 	}
 
-	effective, err := hollow.Effective(p.Fields)
-	if err != nil {
-		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
-	}
-
-	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: hollow.Defaults}
+	return hollow.Accept(p.Fields)
 }
 
 // Start implements agent.Kubelet.

@@ -4,12 +4,12 @@
 package simulation
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,11 +28,19 @@ var (
 	shrinkFlag    = flag.Duration("shrink", 30*time.Second, "how long a history that fails is made shorter")
 	processesFlag = flag.Int("processes", 1, "how many processes play new histories at the same time")
 	maxFailed     = flag.Int("max-failed", 3, "after how many histories that fail the test ends")
-	leaveOut      = flag.String("without", "", "with -seed: the numbers of the actions to leave out")
-	noErrors      = flag.Bool("no-errors", false, "with -seed: no request fails, except in outages")
-	noDelays      = flag.Bool("no-delays", false, "with -seed: all requests are quick")
-	fewerNodes    = flag.Int("fewer-nodes", 0, "with -seed: the number of machines")
 )
+
+// leftOut is what the flags leave out of the history of -seed.
+var leftOut without
+
+func init() {
+	flag.BoolVar(&leftOut.errors, "no-errors", false, "with -seed: no request fails, except in outages")
+	flag.BoolVar(&leftOut.delays, "no-delays", false, "with -seed: all requests are quick")
+	flag.IntVar(&leftOut.nodes, "fewer-nodes", 0, "with -seed: the number of machines")
+	flag.Func("without", "with -seed: the numbers of the actions to leave out", func(text string) error {
+		return json.Unmarshal([]byte("["+text+"]"), &leftOut.actions)
+	})
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -48,31 +56,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// given returns what the flags leave out.
-func given(t *testing.T) without {
-	x := without{errors: *noErrors, delays: *noDelays, nodes: *fewerNodes}
-	for part := range strings.SplitSeq(*leaveOut, ",") {
-		if part == "" {
-			continue
-		}
-
-		n := assert.Value(strconv.Atoi(part))(t, "-without")
-		x.actions = append(x.actions, n)
-	}
-
-	return x
-}
-
 // TestOneHistory plays the history of -seed; the other tests choose the seeds.
 func TestOneHistory(t *testing.T) {
 	if *oneSeed == 0 {
 		return
 	}
 
-	p := planOf(*oneSeed, given(t))
+	p := planOf(*oneSeed, leftOut)
 	began := time.Now()
 	o := play(t, p, true)
-	t.Logf("%s\n%s%d lines in %s, %+v", p, o.trace, o.lines, time.Since(began), o.stats)
+	t.Logf("%s\n%sin %s, %+v", p, o.trace, time.Since(began), o.stats)
 	for _, f := range o.failures {
 		t.Error(f)
 	}

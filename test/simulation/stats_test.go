@@ -24,9 +24,7 @@ const (
 	starts      = "kubelet-starts" // of kubelets
 	adoptions   = "adoptions"
 	preflights  = "preflights"       // requests that an agent accepted
-	stops       = "stops"            // of revisions, in fleets in which nothing else went wrong
 	late        = "late-assignments" // batches of assignments that arrived under the next leader, in fleets in which nothing else went wrong
-	repairs     = "repairs"          // statuses that were set back and that an agent wrote again
 	drains      = "drains"           // of nodes
 	evictions   = "evictions"        // of pods
 	changes     = "changes"          // of the API
@@ -56,7 +54,7 @@ func (s *stats) describe() string {
 // lines returns a name and a number in each line.
 func (s *stats) lines() []string {
 	out := []string{fmt.Sprintf("node-days %.2f", s.nodeDays())}
-	for _, name := range []string{crashPoints, kills, starts, adoptions, preflights, stops, late, repairs, drains, evictions} {
+	for _, name := range []string{crashPoints, kills, starts, adoptions, preflights, late, drains, evictions} {
 		out = append(out, fmt.Sprintf("%s %d", name, s.Counts[name]))
 	}
 

@@ -54,7 +54,6 @@ func init() {
 		{"delete rollout", 1, people, (*act).deleteRollout},
 		{"delete NodeConfig", 1, people, (*act).deleteNodeConfig},
 		{"delete revision", 1, people, (*act).deleteRevision},
-		{"forge record", 2, people, (*act).forgeRecord},
 		{"kill agent", 3, processes, func(x *act) { x.machine().kill(false, nil, between(x.r, time.Second, 5*time.Second)) }},
 		{"crash agent at an operation", 4, processes, (*act).crashAtOperation},
 		{"restart agent", 2, processes, func(x *act) { x.machine().stopAgent() }},
@@ -63,8 +62,8 @@ func init() {
 		{"stop controller", 1, processes, func(x *act) { x.replica().terminate() }},
 		{"upgrade controller", 1, processes, (*act).upgradeController},
 		{"freeze controller", 2, processes, func(x *act) { x.replica().freeze(between(x.r, time.Second, 5*time.Minute)) }},
-		{"freeze leader and abort", 2, processes, (*act).freezeAndAbort},
-		{"freeze leader and push", 2, processes, (*act).freezeAndPush},
+		{"freeze leader and abort", 2, processes, func(x *act) { x.freezeAnd(x.abort) }},
+		{"freeze leader and push", 2, processes, func(x *act) { x.freezeAnd(x.push) }},
 		{"delete Lease", 1, processes, func(x *act) { x.server.Delete("leases", v1alpha1.SystemNamespace, v1alpha1.ControllerLease) }},
 		{"cut off machine", 3, network, (*act).cutMachine},
 		{"cut off controller", 2, network, (*act).cutController},
@@ -117,9 +116,6 @@ func (x *act) strategy() map[string]any {
 	}
 	if chance(x.r, 0.15) {
 		s["windows"] = x.windows()
-	}
-	if chance(x.r, 0.2) {
-		s["gates"] = x.gates()
 	}
 
 	return s
@@ -214,7 +210,6 @@ func (x *act) edit() {
 			map[string]any{"soakSeconds": 60 * x.r.IntN(5)}, map[string]any{"priority": x.r.IntN(4)},
 			map[string]any{"strategy": x.drains()}, map[string]any{"strategy": map[string]any{"drain": v1alpha1.DrainNever}},
 			map[string]any{"strategy": map[string]any{"windows": pick[any](x.r, nil, x.windows())}},
-			map[string]any{"strategy": map[string]any{"gates": pick[any](x.r, nil, x.gates())}},
 			map[string]any{"strategy": map[string]any{"preflight": pick[any](x.r, nil, v1alpha1.PreflightReport, v1alpha1.PreflightRequire)}},
 		))
 	}
@@ -247,22 +242,13 @@ func (x *act) abort() {
 	}
 }
 
-// freezeAndAbort freezes the leader as it assigns a revision, and stops the
-// revision under the next leader: the assignment must not take effect when the
-// old leader goes on.
-func (x *act) freezeAndAbort() {
+// freezeAnd freezes the leader as it assigns a revision, and does something
+// under the next leader. If that stops the revision, the assignment must not
+// take effect when the old leader goes on. If there is another target then,
+// nodes that reject the assignment must not use up the budget.
+func (x *act) freezeAnd(do func()) {
 	x.freezeAtAssignment(2*x.plan.lease+between(x.r, 3*time.Minute, 5*time.Minute), func() {
-		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), x.abort)
-	})
-	x.later(time.Second, x.push)
-}
-
-// freezeAndPush freezes the leader as it assigns a revision, and lets the next
-// leader have another target: agents reject the assignment when the old leader
-// goes on, and such nodes must not use up the budget.
-func (x *act) freezeAndPush() {
-	x.freezeAtAssignment(2*x.plan.lease+between(x.r, 3*time.Minute, 5*time.Minute), func() {
-		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), x.push)
+		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), do)
 	})
 	x.later(time.Second, x.push)
 }
@@ -344,23 +330,6 @@ func (x *act) deleteRollout() {
 	}
 }
 
-// forgeRecord writes a record of the controller with a time that is still to
-// come: it must not move the rollout's clock.
-func (x *act) forgeRecord() {
-	name := x.machine().name
-	nc, _ := get[v1alpha1.NodeConfig](x.world, "nodeconfigs", "", name)
-	if nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
-		ref, ahead := nc.Spec.ConfigSource.RolloutRef, pick(x.r, 5*time.Minute, time.Hour, 200*365*24*time.Hour)
-		record := map[string]any{
-			"rollout": ref.Name, "revision": ref.Revision, "attempt": ref.Attempt,
-			"fineSince": x.server.Clock().Add(ahead).UTC().Format(time.RFC3339),
-		}
-		x.direct(x.server.Patch("nodeconfigs", "", name, types.MergePatchType, map[string]any{
-			"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationObserved: text(record)}},
-		}))
-	}
-}
-
 func (x *act) deleteNodeConfig() { x.server.Delete("nodeconfigs", "", x.machine().name) }
 
 func (x *act) deleteRevision() {
@@ -429,8 +398,7 @@ func (x *act) scaleUp() {
 	on := m.exists
 	if !on && chance(x.r, 0.7) { // another machine with the name
 		x.checks.forget(m.name)
-		m.disk = crashfs.New()
-		x.direct(crashfsDirs(m.disk))
+		m.disk = newDisk()
 	}
 
 	m.mu.Unlock()

@@ -48,7 +48,6 @@ type world struct {
 	replicas []*replica
 	trouble  atomic.Int32 // an outageKind
 	checks   checks
-	stats    stats // when the history is over
 }
 
 // kinds are what the server stores. They are read once, outside of any history.
@@ -99,7 +98,6 @@ func defaultsOf(resource string) *simapi.Schema {
 type outcome struct {
 	failures []string
 	trace    string
-	lines    int
 	stats    stats
 }
 
@@ -145,7 +143,7 @@ func play(t *testing.T, p *plan, verbose bool) (o outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p, verbose)
 		w.run()
-		o = outcome{failures: w.book.failed(), lines: w.book.count, stats: w.stats}
+		o = outcome{failures: w.book.failed(), stats: w.checks.stats}
 		if verbose || len(o.failures) > 0 {
 			o.trace = w.book.text()
 		}
@@ -178,13 +176,12 @@ func newWorld(p *plan, verbose bool) *world {
 	w.checks.init()
 	for i := range p.nodes {
 		r := dice(p.seed, "machine", i)
-		m := &machine{w: w, name: fmt.Sprintf("node-%d", i), zone: fmt.Sprintf("zone-%d", i%3), gate: &gate{}, disk: crashfs.New(), kubelets: "v1.36.3"}
+		m := &machine{w: w, name: fmt.Sprintf("node-%d", i), zone: fmt.Sprintf("zone-%d", i%3), gate: &gate{}, disk: newDisk(), kubelets: "v1.36.3"}
 		m.ownConfigMap = i == p.own
 		if chance(r, 0.2) {
 			m.skew = between(r, -48*time.Hour, 48*time.Hour)
 		}
 
-		w.direct(crashfsDirs(m.disk))
 		w.machines = append(w.machines, m)
 	}
 
@@ -195,18 +192,12 @@ func newWorld(p *plan, verbose bool) *world {
 	return w
 }
 
-// crashfsDirs creates the directories that an installation creates.
-func crashfsDirs(d *crashfs.FS) error {
-	for _, dir := range []string{"/var", "/var/lib"} {
-		if err := d.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
-		if err := d.SyncDir(filepath.Dir(dir)); err != nil {
-			return err
-		}
-	}
-
-	return nil
+// newDisk returns a disk with the directories that an installation creates.
+func newDisk() *crashfs.FS {
+	d := crashfs.New()
+	d.PlantDir("/var", 0o755)
+	d.PlantDir("/var/lib", 0o755)
+	return d
 }
 
 // get returns an object, and whether there is one.
@@ -270,7 +261,6 @@ func (w *world) run() {
 		m.mu.Unlock()
 	}
 
-	w.stats = w.checks.stats
 	w.end()
 	for _, m := range w.machines {
 		m.gate.set(true)
