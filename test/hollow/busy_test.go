@@ -92,9 +92,8 @@ func (m *machine) do(err error) {
 // assign assigns a new configuration to every node.
 func (m *machine) assign(name, fields string) {
 	m.t.Helper()
-	immutable := true
 	cm := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}, Immutable: &immutable,
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}, Immutable: new(true),
 		Data: map[string]string{"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields + "\n"},
 	}
 	m.do(m.server.Create("configmaps", cm.Namespace, cm))
@@ -115,7 +114,7 @@ func (m *machine) assign(name, fields string) {
 // runs waits until a configuration is last-known-good on all nodes.
 func (m *machine) runs(name string) {
 	m.t.Helper()
-	good := func() (n int) {
+	m.await(name+" is last-known-good", 5*time.Minute, func() (n int) {
 		for _, node := range m.fleet.Names() {
 			if st, ok := m.fleet.Status(node); ok && st.Trial == nil && st.LastKnownGood != nil && st.LastKnownGood.Name == name {
 				n++
@@ -123,20 +122,15 @@ func (m *machine) runs(name string) {
 		}
 
 		return n
-	}
-	for end := time.Now().Add(5 * time.Minute); good() < nodes; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			m.t.Fatalf("%s is not last-known-good on all nodes: %v", name, m.fleet.States())
-		}
-	}
+	})
 }
 
-// all waits until all nodes have a result.
-func (m *machine) all(result string) {
+// await waits until something is true of all nodes.
+func (m *machine) await(what string, limit time.Duration, count func() int) {
 	m.t.Helper()
-	for end := time.Now().Add(10 * time.Minute); m.fleet.States()[result] < nodes; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(limit); count() < nodes; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			m.t.Fatalf("not all nodes are %s: %v", result, m.fleet.States())
+			m.t.Fatalf("not on all nodes: %s: %v", what, m.fleet.States())
 		}
 	}
 }
@@ -198,7 +192,7 @@ func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
 					}
 
 					m.assign("bad", "maxPods: 7")
-					m.all(reason)
+					m.await(reason, 10*time.Minute, func() int { return m.fleet.States()[reason] })
 					m.runs("good")
 				})
 			})

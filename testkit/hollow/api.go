@@ -26,6 +26,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Label has the value "true" on every Node that a fleet created. Nodes without
@@ -46,33 +47,22 @@ type api struct {
 	slots  chan struct{} // maxParallel ones, for heartbeats
 }
 
-func newAPI(config *rest.Config) (*api, error) {
-	a := &api{slots: make(chan struct{}, maxParallel)}
+func newAPI(config *rest.Config) (_ *api, err error) {
+	defer must.Catch(&err)
+
 	agents := rest.CopyConfig(config)
 	agents.UserAgent = "evenkeel-agent/hollow"
 	agents.DisableCompression = true
-	base, err := rest.TransportFor(agents)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-
-	a.config, a.base = agents, base
 	own := rest.CopyConfig(config)
 	own.UserAgent = "evenkeel-hollow"
 	own.QPS = -1
 	own.Timeout = 30 * time.Second
-	client, err := rest.HTTPClientFor(own)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-	if a.core, err = coreclient.NewForConfigAndClient(own, client); err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-	if a.leases, err = coordinationclient.NewForConfigAndClient(own, client); err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
+	client := must.Get(rest.HTTPClientFor(own))
 
-	return a, nil
+	return &api{
+		config: agents, base: must.Get(rest.TransportFor(agents)), slots: make(chan struct{}, maxParallel),
+		core: must.Get(coreclient.NewForConfigAndClient(own, client)), leases: must.Get(coordinationclient.NewForConfigAndClient(own, client)),
+	}, nil
 }
 
 // clientFor returns an HTTP client that impersonates a node, over connections
@@ -195,7 +185,7 @@ func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
 }
 
 // newNode returns the Node that a simulated kubelet registers.
-func newNode(name, zone string, size payload.Capacity, labels map[string]string, taints []corev1.Taint) *corev1.Node {
+func newNode(name, zone string, size payload.Capacity, labels map[string]string) *corev1.Node {
 	now := metav1.Now()
 	all := map[string]string{
 		corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelHostname: name,
@@ -217,7 +207,7 @@ func newNode(name, zone string, size payload.Capacity, labels map[string]string,
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
 		// Pods would never run here.
-		Spec: corev1.NodeSpec{Taints: append([]corev1.Taint{{Key: Label, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, taints...)},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: Label, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity,
 			Conditions: []corev1.NodeCondition{{

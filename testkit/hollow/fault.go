@@ -140,8 +140,6 @@ func (f Fault) check() error {
 		return errors.New("slow needs a duration: slow=5s")
 	case f.Share > 0 && len(f.Nodes) > 0:
 		return errors.New("set either a share of the nodes or names, not both")
-	case f.Share < 0 || f.Share > 1 || math.IsNaN(f.Share):
-		return fmt.Errorf("the share must be between 0 and 1, not %v", f.Share)
 	case f.Kind == Silent && (f.Payload != "" || f.Field != ""):
 		return errors.New("silent cannot be limited to payloads")
 	}

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
@@ -43,7 +42,6 @@ type Options struct {
 	Zones  int                // zone-0, zone-1, ...; 0 means no zones
 	Sizes  []payload.Capacity // of the nodes, in turn; empty means 4 CPUs and 16 GiB of memory
 	Labels map[string]string
-	Taints []corev1.Taint // with which kubelets register, besides the one of hollow nodes
 	Faults []Fault
 	// Dir holds the state of the agents, which continue with what it has. Empty
 	// means a temporary directory, which Stop removes.
@@ -99,7 +97,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{o: o, protected: payload.DefaultProtection(), nodes: map[string]*node{}, created: map[string]bool{}}
 	var err error
 	if f.api, err = newAPI(o.Config); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
 	if err := f.api.checkAccess(ctx, o.Prefix+"0"); err != nil {
 		return nil, err
@@ -248,7 +246,7 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 		size = sizes[index%len(sizes)]
 	}
 
-	adopted, err := f.api.register(ctx, newNode(name, zone, size, f.o.Labels, f.o.Taints))
+	adopted, err := f.api.register(ctx, newNode(name, zone, size, f.o.Labels))
 	if err != nil {
 		return err
 	}
@@ -395,17 +393,6 @@ func (f *Fleet) Silence(name string) error {
 	n.silence()
 
 	return nil
-}
-
-// Unsilence starts a node's agent again with its old state, and returns when
-// the agent has reported its status.
-func (f *Fleet) Unsilence(ctx context.Context, name string) error {
-	n, err := f.node(name)
-	if err != nil {
-		return err
-	}
-
-	return n.startAndWait(ctx)
 }
 
 // Stop stops all agents, and returns when they have ended. API objects stay.

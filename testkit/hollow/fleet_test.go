@@ -5,9 +5,8 @@ package hollow
 
 import (
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,33 +24,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
-	o := options(2)
-	o.Zones, o.Labels = 2, map[string]string{"pool": "workers"}
-	f := start(t, o)
-	name := f.Names()[1]
-	node := &corev1.Node{}
-	assert.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: name}, node))
-	if l := node.Labels; l["topology.kubernetes.io/zone"] != "zone-1" || l["pool"] != "workers" || l[Label] != "true" || l["kubernetes.io/hostname"] != name {
-		t.Errorf("its labels are %v", l)
-	}
-
-	configOK(t, name, v1alpha1.ReasonLocalDefault, "")
-	ref := configMap(t, "maxPods: 50")
-	assign(t, name, ref)
-	lastKnownGood(t, name, ref)
-	configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
-	states := f.States()
-	assert.That(t, states[v1alpha1.ReasonAllChecksPassed] == 1 && states[v1alpha1.ReasonLocalDefault] == 1, "the states are %v", states)
-}
-
 func TestHollowNodesOfSeveralSizesResolveOneConfiguration(t *testing.T) {
 	o := options(3)
+	o.Zones, o.Labels = 2, map[string]string{"pool": "workers"}
 	o.Sizes = []payload.Capacity{{CPU: 4000, Memory: 16 << 30}, {CPU: 16000, Memory: 64 << 30, EphemeralStorage: 100 << 30}}
 	f := start(t, o)
 	names := f.Names()
 	ref := ruled(t)
 	for _, name := range names {
+		configOK(t, name, v1alpha1.ReasonLocalDefault, "")
 		assign(t, name, ref)
 	}
 
@@ -63,56 +44,12 @@ func TestHollowNodesOfSeveralSizesResolveOneConfiguration(t *testing.T) {
 		node := &corev1.Node{}
 		assert.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: name}, node))
 		assert.That(t, payload.CapacityOf(node.Status.Capacity) == o.Sizes[i%2], "the capacity of %s is %v", name, node.Status.Capacity)
-	}
-}
-
-func TestEachFaultHasItsReason(t *testing.T) {
-	o := options(4)
-	names := []string{o.Prefix + "0", o.Prefix + "1", o.Prefix + "2", o.Prefix + "3"}
-	o.Faults = []Fault{
-		{Kind: Reject, Nodes: names[:1], Field: "maxPods", Value: "7"},
-		{Kind: CrashLoop, Nodes: names[1:2], Payload: "maxPods: 7"},
-		{Kind: Unhealthy, Nodes: names[2:3], Payload: "maxPods: 7"},
-		{Kind: NotReady, Nodes: names[3:], Payload: "maxPods: 7"},
-	}
-	start(t, o)
-	good, bad := configMap(t, "maxPods: 8"), configMap(t, "maxPods: 7")
-	for _, name := range names {
-		assign(t, name, good)
+		l := node.Labels
+		assert.That(t, l[corev1.LabelTopologyZone] == fmt.Sprint("zone-", i%2) && l["pool"] == "workers" && l[Label] == "true" && l[corev1.LabelHostname] == name,
+			"the labels of %s are %v", name, l)
 	}
 
-	for _, name := range names {
-		lastKnownGood(t, name, good)
-		assign(t, name, bad)
-	}
-
-	for i, want := range []struct{ reason, words string }{
-		{v1alpha1.ReasonValidationFailed, "set to reject it"},
-		{v1alpha1.ReasonCrashLooped, ""},
-		{v1alpha1.ReasonNotHealthy, ""},
-		{v1alpha1.ReasonNotReady, ""},
-	} {
-		st := configOK(t, names[i], want.reason, want.words)
-		assert.That(t, st.Active != nil && st.Active.UID == good.UID && st.LastKnownGood != nil && st.LastKnownGood.UID == good.UID,
-			"%s: it runs %+v, not last-known-good", want.reason, st.Active)
-	}
-
-	isReady(t, names[3], corev1.ConditionTrue)
-}
-
-func TestNodesJoinAndLeave(t *testing.T) {
-	f := start(t, options(1))
-	joined := assert.Value(f.Add(t.Context(), 2))(t)
-	names := f.Names()
-	assert.That(t, len(names) == 3 && slices.Contains(names, joined[1]), "%v joined, now there are %v", joined, names)
-	configOK(t, joined[1], v1alpha1.ReasonLocalDefault, "")
-	assert.NoError(t, f.Remove(t.Context(), joined[0]))
-	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &corev1.Node{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the Node that left is there: %v", err)
-	}
-
-	assert.OK(t, kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &v1alpha1.NodeConfig{}), "the NodeConfig of the node that left")
-	assert.ErrorHas(t, f.Remove(t.Context(), joined[0]), joined[0]+" not found", "leaving twice")
+	assert.Equal(t, f.States()[v1alpha1.ReasonAllChecksPassed], 3, "nodes that run it")
 }
 
 func TestNodesReboot(t *testing.T) {
@@ -124,40 +61,47 @@ func TestNodesReboot(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- f.Reboot(t.Context(), announced, 2*time.Second, names...) }()
 		for _, name := range names {
-			isReady(t, name, corev1.ConditionFalse)
-			node := &corev1.Node{}
-			if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil || node.Spec.Unschedulable != announced {
-				t.Errorf("announced %t: %s is cordoned %t: %v", announced, name, node.Spec.Unschedulable, err)
-			}
+			awaitNode(t, name, corev1.ConditionFalse, announced)
 		}
 
 		assert.NoError(t, <-done)
 		for _, name := range names {
-			isReady(t, name, corev1.ConditionTrue)
-			node := &corev1.Node{}
-			err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node)
-			assert.That(t, err == nil && !node.Spec.Unschedulable, "announced %t: %s is still cordoned, %v", announced, name, err)
+			awaitNode(t, name, corev1.ConditionTrue, false)
 		}
 
 		states := f.States()
 		assert.That(t, states["silent"] == 1, "the states are %v", states)
 	}
-
-	assert.ErrorHas(t, f.Reboot(t.Context(), true, time.Second, "other"), "other not found", "an unknown node")
 }
 
-func TestAFaultCanBeSetLater(t *testing.T) {
+func TestEachFaultHasItsReason(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]
-	assert.NoError(t, f.SetFault(name, Fault{Kind: Reject}))
-	bad := configMap(t, "maxPods: 61")
-	assign(t, name, bad)
-	configOK(t, name, v1alpha1.ReasonValidationFailed, "")
+	good := configMap(t, "maxPods: 8")
+	assign(t, name, good)
+	lastKnownGood(t, name, good)
+	for i, tt := range []struct {
+		kind          Kind
+		reason, words string
+	}{
+		{Reject, v1alpha1.ReasonValidationFailed, "set to reject it"},
+		{CrashLoop, v1alpha1.ReasonCrashLooped, ""},
+		{Unhealthy, v1alpha1.ReasonNotHealthy, ""},
+		{NotReady, v1alpha1.ReasonNotReady, ""},
+	} {
+		assert.NoError(t, f.SetFault(name, Fault{Kind: tt.kind, Payload: "maxPods: 7"}))
+		assign(t, name, configMap(t, fmt.Sprint("maxPods: 7", i)))
+		st := configOK(t, name, tt.reason, tt.words)
+		assert.That(t, st.Active != nil && st.Active.UID == good.UID && st.LastKnownGood != nil && st.LastKnownGood.UID == good.UID,
+			"%s: it runs %+v, not last-known-good", tt.reason, st.Active)
+	}
+
+	awaitNode(t, name, corev1.ConditionTrue, false)
 	assert.ErrorHas(t, f.SetFault(name, Fault{Kind: "lazy"}), `unknown kind "lazy"`, "an unknown fault")
 	nobody := "nobody"
 	for what, err := range map[string]error{
-		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}),
-		"Silence":  f.Silence(nobody), "Unsilence": f.Unsilence(t.Context(), nobody),
+		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}), "Silence": f.Silence(nobody),
+		"Remove": f.Remove(t.Context(), nobody), "Reboot": f.Reboot(t.Context(), true, time.Second, nobody),
 	} {
 		assert.ErrorHas(t, err, "hollow node nobody not found", what, "of an unknown node")
 	}
@@ -209,76 +153,46 @@ func TestInvalidOptionsAreErrors(t *testing.T) {
 	}
 }
 
-// counter counts the writes of agents.
-type counter struct {
-	mu     sync.Mutex
-	writes []string
-}
+// tripper makes a function a transport.
+type tripper func(*http.Request) (*http.Response, error)
 
-func (c *counter) take() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	taken := c.writes
-	c.writes = nil
-
-	return taken
-}
-
-// counting is a transport that counts.
-type counting struct {
-	*counter
-	next http.RoundTripper
-}
-
-func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && strings.HasPrefix(r.UserAgent(), "evenkeel-agent/") {
-		line := r.Method + " " + r.URL.Path
-		if r.GetBody != nil {
-			if body, err := r.GetBody(); err == nil {
-				text, _ := io.ReadAll(body)
-				line += " " + string(text)
-			}
-		}
-
-		c.mu.Lock()
-		c.writes = append(c.writes, line)
-		c.mu.Unlock()
-	}
-
-	return c.next.RoundTrip(r)
-}
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
+	var mu sync.Mutex
+	var writes []string // of agents
+	take := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		taken := writes
+		writes = nil
+
+		return taken
+	}
 	o := options(1)
-	count := &counter{}
 	o.Config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
-		return &counting{count, next}
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodGet && strings.HasPrefix(r.UserAgent(), "evenkeel-agent/") {
+				mu.Lock()
+				writes = append(writes, r.Method+" "+r.URL.Path)
+				mu.Unlock()
+			}
+
+			return next.RoundTrip(r)
+		})
 	}
 	f := start(t, o)
 	name := f.Names()[0]
 	// From local, from a last-known-good, and with values that depend on the
 	// machine.
 	for _, ref := range []v1alpha1.ConfigMapReference{configMap(t, "maxPods: 70"), configMap(t, "maxPods: 71"), ruled(t)} {
-		count.take()
+		take()
 		assign(t, name, ref)
 		lastKnownGood(t, name, ref)
-		until(t, "all is written", func() (string, bool) {
-			n, _ := f.node(name)
-			return "not yet", n.state() == v1alpha1.ReasonAllChecksPassed
-		})
-		var events, others []string
-		for _, write := range count.take() {
-			if strings.Contains(write, "/events") {
-				events = append(events, write)
-			} else {
-				others = append(others, write)
-			}
-		}
-
-		t.Logf("%d writes, %d events:\n%s", len(others), len(events), strings.Join(append(others, events...), "\n"))
-		if len(others) > 3 || len(events) > 2 {
-			t.Errorf("%s: %d writes\n%s\nand %d events\n%s", ref.Name, len(others), strings.Join(others, "\n"), len(events), strings.Join(events, "\n"))
-		}
+		assert.Eventually(t, "all is written", func() bool { return f.States()[v1alpha1.ReasonAllChecksPassed] == 1 })
+		all := take()
+		events := strings.Count(strings.Join(all, "\n"), "/events")
+		assert.That(t, events <= 2 && len(all)-events <= 3, "%s: %d writes and %d Events: %q", ref.Name, len(all)-events, events, all)
 	}
 }
 
@@ -287,18 +201,17 @@ func TestLeasesAreRenewedPeriodicallyAlsoForASilentAgent(t *testing.T) {
 	o.LeasePeriod = 100 * time.Millisecond
 	f := start(t, o)
 	name := f.Names()[0]
-	renewed := map[string]bool{}
 	watch := func() {
-		clear(renewed)
-		until(t, "its Lease is renewed again and again", func() (string, bool) {
+		renewed := map[string]bool{}
+		until(t, "its Lease is renewed again and again", func() error {
 			lease, err := f.api.leases.Leases("kube-node-lease").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
-				return err.Error(), false
+				return err
 			}
 
 			renewed[lease.Spec.RenewTime.String()] = true
 
-			return lease.Spec.RenewTime.String(), len(renewed) > 3
+			return assert.Unless(len(renewed) > 3, "%v", renewed)
 		})
 	}
 	watch()
@@ -318,52 +231,41 @@ func TestAFleetContinuesWithTheStateOfAnEarlierOne(t *testing.T) {
 	after := start(t, o)
 	st, told := after.Status(name)
 	assert.That(t, told && st.LastKnownGood != nil && st.LastKnownGood.UID == ref.UID, "it reports %+v", st)
-	isReady(t, name, corev1.ConditionTrue)
+	awaitNode(t, name, corev1.ConditionTrue, false)
 }
 
 // What the user may not do is said, with the object.
 func TestErrorsNameTheRejectedRequest(t *testing.T) {
-	for _, tt := range []struct {
-		method, path, want string
-		do                 func(t *testing.T, f *Fleet) error
-	}{
-		{http.MethodGet, "/api/v1/nodes", "list Nodes", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
-		{http.MethodPost, "/api/v1/nodes", "register Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
-		{http.MethodPost, "/leases", "create the Lease of Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
-		{http.MethodDelete, "/api/v1/nodes/", "delete Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},
-		{http.MethodDelete, "/leases/", "delete the Lease of Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},
-		{http.MethodDelete, "/nodeconfigs/", "delete NodeConfig", func(t *testing.T, f *Fleet) error { return f.Cleanup(t.Context()) }},
-	} {
-		t.Run(tt.want, func(t *testing.T) {
-			o := options(1)
-			refuse := &refusing{method: tt.method, path: tt.path}
-			o.Config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return &refuser{refuse, next} }
-			f := start(t, o)
-			refuse.on.Store(true)
-			if err := tt.do(t, f); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "refused by the test") {
-				t.Errorf("got %v", err)
+	var method, path atomic.Value // of the requests that fail
+	method.Store("")
+	o := options(1)
+	o.Config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			if r.UserAgent() == "evenkeel-hollow" && r.Method == method.Load() && strings.Contains(r.URL.Path, path.Load().(string)) {
+				return nil, errors.New("refused by the test")
 			}
 
-			refuse.on.Store(false)
+			return next.RoundTrip(r)
 		})
 	}
-}
-
-type refusing struct {
-	method, path string
-	on           atomic.Bool
-}
-
-// refuser is a transport that lets some of a fleet's own requests fail.
-type refuser struct {
-	*refusing
-	next http.RoundTripper
-}
-
-func (r *refuser) RoundTrip(q *http.Request) (*http.Response, error) {
-	if r.on.Load() && q.UserAgent() == "evenkeel-hollow" && q.Method == r.method && strings.Contains(q.URL.Path, r.path) {
-		return nil, errors.New("refused by the test")
+	f := start(t, o)
+	add := func() error { return assert.Err(f.Add(t.Context(), 1)) }
+	remove := func() error { return f.Remove(t.Context(), f.Names()[0]) }
+	for _, tt := range []struct {
+		method, path, want string
+		do                 func() error
+	}{
+		{http.MethodGet, "/api/v1/nodes", "list Nodes", add},
+		{http.MethodPost, "/api/v1/nodes", "register Node", add},
+		{http.MethodPost, "/leases", "create the Lease of Node", add},
+		{http.MethodDelete, "/api/v1/nodes/", "delete Node", remove},
+		{http.MethodDelete, "/leases/", "delete the Lease of Node", remove},
+		{http.MethodDelete, "/nodeconfigs/", "delete NodeConfig", func() error { return f.Cleanup(t.Context()) }},
+	} {
+		path.Store(tt.path)
+		method.Store(tt.method)
+		err := tt.do()
+		method.Store("")
+		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want) && strings.Contains(err.Error(), "refused by the test"), "%s: got %v", tt.want, err)
 	}
-
-	return r.next.RoundTrip(q)
 }

@@ -102,7 +102,13 @@ func (k *kubelet) Check(_ context.Context, p payload.Resolved) component.Verdict
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node is set to reject it"}
 	}
 
-	effective, err := Effective(p.Fields)
+	return Accept(p.Fields)
+}
+
+// Accept is the verdict of a dry run about the fields of a payload with which
+// nothing is wrong.
+func Accept(fields map[string]any) component.Verdict {
+	effective, err := Effective(fields)
 	if err != nil {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}

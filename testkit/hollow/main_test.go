@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -120,80 +122,56 @@ func assign(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
 	assert.NoError(t, err)
 }
 
-// until waits until something is so.
-func until(t *testing.T, what string, so func() (is string, ok bool)) {
+// until waits until check returns nil.
+func until(t *testing.T, what string, check func() error) {
 	t.Helper()
-	is := ""
-	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); {
-		var ok bool
-		if is, ok = so(); ok {
-			return
-		}
-
-		select {
-		case <-t.Context().Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-
-	t.Fatalf("never: %s; it is: %s", what, is)
+	assert.NoError(t, bed.Eventually(t.Context(), 40*time.Second, func(context.Context) error { return check() }), what)
 }
 
-// configOK waits until the API shows this reason and, in its error, these
-// words.
-func configOK(t *testing.T, node, reason, words string) v1alpha1.NodeConfigStatus {
+// await waits until the API shows a status of a node that has no trial, and of
+// which so is true.
+func await(t *testing.T, node, what string, so func(*v1alpha1.NodeConfigStatus) bool) v1alpha1.NodeConfigStatus {
 	t.Helper()
 	nc := &v1alpha1.NodeConfig{}
-	until(t, node+" reports "+reason, func() (string, bool) {
+	until(t, node+" has "+what, func() error {
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: node}, nc); err != nil {
-			return err.Error(), false
+			return err
 		}
 
-		is := nc.Status.Error
-		for _, c := range nc.Status.Conditions {
-			is = c.Reason + ": " + is
-			if c.Reason == reason && nc.Status.Trial == nil && strings.Contains(nc.Status.Error, words) {
-				return is, true
-			}
-		}
-
-		return is, false
+		return assert.Unless(nc.Status.Trial == nil && so(&nc.Status), "%+v", nc.Status)
 	})
 
 	return nc.Status
 }
 
-// lastKnownGood waits until the API shows that a node has a configuration as
-// last-known-good.
-func lastKnownGood(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
+// configOK waits for a reason and, in the error, for some words.
+func configOK(t *testing.T, node, reason, words string) v1alpha1.NodeConfigStatus {
 	t.Helper()
-	nc := &v1alpha1.NodeConfig{}
-	until(t, node+" has "+ref.Name+" as last-known-good", func() (string, bool) {
-		if err := kube.Get(t.Context(), client.ObjectKey{Name: node}, nc); err != nil {
-			return err.Error(), false
-		}
-
-		good := nc.Status.LastKnownGood
-
-		return fmt.Sprintf("%+v", nc.Status), good != nil && good.UID == ref.UID && nc.Status.Trial == nil
+	return await(t, node, "the reason "+reason, func(st *v1alpha1.NodeConfigStatus) bool {
+		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool { return c.Reason == reason }) && strings.Contains(st.Error, words)
 	})
 }
 
-// isReady waits until a Node's condition Ready is so.
-func isReady(t *testing.T, name string, want corev1.ConditionStatus) {
+// lastKnownGood waits until a node has a configuration as last-known-good.
+func lastKnownGood(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
+	t.Helper()
+	await(t, node, ref.Name+" as last-known-good", func(st *v1alpha1.NodeConfigStatus) bool {
+		return st.LastKnownGood != nil && st.LastKnownGood.UID == ref.UID
+	})
+}
+
+// awaitNode waits until a Node has this condition Ready, and is cordoned or
+// not.
+func awaitNode(t *testing.T, name string, ready corev1.ConditionStatus, cordoned bool) {
 	t.Helper()
 	node := &corev1.Node{}
-	until(t, name+" is Ready "+string(want), func() (string, bool) {
+	until(t, fmt.Sprintf("%s is Ready %s, and cordoned %t", name, ready, cordoned), func() error {
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
-			return err.Error(), false
+			return err
 		}
 
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				return string(c.Status), c.Status == want
-			}
-		}
+		is := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == ready })
 
-		return "none", false
+		return assert.Unless(is && node.Spec.Unschedulable == cordoned, "cordoned %t, %+v", node.Spec.Unschedulable, node.Status.Conditions)
 	})
 }

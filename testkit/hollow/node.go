@@ -44,9 +44,7 @@ type node struct {
 
 func newHollowNode(f *Fleet, name string) *node {
 	h := &heartbeat{fleet: f, name: name, period: f.o.LeasePeriod}
-	n := &node{fleet: f, name: name, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{heartbeat: h}}
-	n.setFaults(nil)
-	return n
+	return &node{fleet: f, name: name, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{heartbeat: h}}
 }
 
 // setFaults replaces the node's own faults, and reports whether one of its

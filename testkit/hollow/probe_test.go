@@ -23,7 +23,6 @@ func TestMissingAccessIsAnErrorBeforeAnyAgentStarts(t *testing.T) {
 	}{
 		{http.StatusNotFound, "NotFound", "the server could not find the requested resource", "the API server does not serve NodeConfigs: apply install.yaml first"},
 		{http.StatusForbidden, "Forbidden", "nodeconfigs is forbidden: User system:node:x cannot get it", "nodes may not read NodeConfigs: apply install.yaml first"},
-		{http.StatusForbidden, "Forbidden", "users is forbidden: User a cannot impersonate resource users", "grant it the verb impersonate on users"},
 		{http.StatusInternalServerError, "InternalError", "on fire", "ask the API server as node "},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
