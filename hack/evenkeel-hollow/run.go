@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -31,14 +31,11 @@ import (
 // options are the flags. Those of the fleet are bound to its options.
 type options struct {
 	hollow.Options
-	kubeconfig     string
-	labels, faults []string
-	sizes          []string
-	join, leave    []string
-	reboot, reset  []string
-	rebootTime     time.Duration
-	cleanup        bool
-	verbose        bool
+	kubeconfig string
+	changes    []change
+	rebootTime time.Duration
+	cleanup    bool
+	verbose    bool
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
@@ -46,18 +43,36 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.Nodes, "nodes", 10, "number of nodes at the start")
 	f.StringVar(&o.Prefix, "name-prefix", "hollow-", "prefix of the names of nodes; a number follows")
 	f.IntVar(&o.Zones, "zones", 0, "number of zones: zone-0, zone-1, ...; 0: no zones")
-	f.StringArrayVar(&o.sizes, "size", nil, "capacity of the nodes, such as cpu=8,memory=32Gi; repeatable: nodes take turns")
-	f.StringArrayVar(&o.labels, "label", nil, "label of every Node, key=value; repeatable")
-	f.StringArrayVar(&o.faults, "fault", nil, "a fault, see above; repeatable")
+	f.Func("size", "capacity of the nodes, such as `cpu=8,memory=32Gi`; repeatable: nodes take turns", func(text string) error {
+		size, err := payload.ParseCapacity(text)
+		if err == nil && (size.CPU == 0 || size.Memory == 0) {
+			err = errors.New("cpu and memory are required")
+		}
+
+		o.Sizes = append(o.Sizes, size)
+
+		return err
+	})
+	f.StringToStringVar(&o.Labels, "label", nil, "label of every Node, `key=value`; repeatable")
+	f.Func("fault", "a `fault`, see above; repeatable", func(text string) error {
+		fault, err := hollow.ParseFault(text)
+		o.Faults = append(o.Faults, fault)
+		return err
+	})
 	f.DurationVar(&o.Limits.TrialDuration, "trial-duration", 5*time.Second,
 		"how long a kubelet must be healthy with a configuration before it is last-known-good")
 	f.DurationVar(&o.Limits.HealthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
 	f.IntVar(&o.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.LeasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")
-	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: 50 nodes join after one minute; repeatable")
-	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: nodes leave after this time; repeatable")
-	f.StringArrayVar(&o.reboot, "reboot", nil, "NODES@AFTER: nodes are cordoned, reboot after this time, and are uncordoned; repeatable")
-	f.StringArrayVar(&o.reset, "reset", nil, "NODES@AFTER: nodes reboot after this time without a cordon; repeatable")
+	for kind, usage := range map[string]string{
+		"join":   "such as 50@1m: 50 nodes join after one minute",
+		"leave":  "nodes leave after this time",
+		"reboot": "nodes are cordoned, reboot after this time, and are uncordoned",
+		"reset":  "nodes reboot after this time without a cordon",
+	} {
+		f.Func(kind, "`NODES@AFTER`: "+usage+"; repeatable", func(text string) error { return o.addChange(kind, text) })
+	}
+
 	f.DurationVar(&o.rebootTime, "reboot-time", 45*time.Second, "how long the Node of a node that reboots is NotReady")
 	f.StringVar(&o.Dir, "dir", "", "directory for the agents' state, which is kept (default: a temporary directory)")
 	f.BoolVar(&o.cleanup, "cleanup", true, "delete the Nodes, Leases and NodeConfigs of these nodes at the end")
@@ -72,34 +87,23 @@ type change struct {
 	after time.Duration
 }
 
-func (o *options) changes() ([]change, error) {
-	var changes []change
-	for _, flag := range []struct {
-		name   string
-		values []string
-	}{{"join", o.join}, {"leave", o.leave}, {"reboot", o.reboot}, {"reset", o.reset}} {
-		for _, value := range flag.values {
-			number, after, _ := strings.Cut(value, "@")
-			n, err := strconv.Atoi(number)
-			d, err2 := time.ParseDuration(after)
-			if err != nil || err2 != nil || n <= 0 || d < 0 {
-				return nil, program.Usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
-			}
-
-			changes = append(changes, change{flag.name, n, d})
-		}
+func (o *options) addChange(kind, text string) error {
+	number, after, _ := strings.Cut(text, "@")
+	n, err := strconv.Atoi(number)
+	d, err2 := time.ParseDuration(after)
+	if err != nil || err2 != nil || n <= 0 || d < 0 {
+		return errors.New("must be NODES@AFTER, such as 50@1m")
 	}
 
-	slices.SortStableFunc(changes, func(a, b change) int { return int(a.after - b.after) })
+	o.changes = append(o.changes, change{kind, n, d})
 
-	return changes, nil
+	return nil
 }
 
-// check checks the values of the flags, and completes the options of the fleet.
 func (o *options) check() error {
-	for name, n := range map[string]int{"nodes": o.Nodes, "zones": o.Zones} {
+	for name, n := range map[string]int64{"nodes": int64(o.Nodes), "zones": int64(o.Zones), "lease-period": int64(o.LeasePeriod)} {
 		if n < 0 {
-			return program.Usage("--%s must not be negative, is %d", name, n)
+			return program.Usage("--%s must not be negative", name)
 		}
 	}
 
@@ -111,49 +115,8 @@ func (o *options) check() error {
 		}
 	}
 
-	if o.LeasePeriod < 0 {
-		return program.Usage("--lease-period must not be negative, is %s", o.LeasePeriod)
-	}
 	if t := o.Limits.CrashLoopThreshold; t < 0 || t > 10 {
 		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", t)
-	}
-	if wrong := validation.IsDNS1123Subdomain(o.Prefix + "0"); len(wrong) > 0 {
-		return program.Usage("--name-prefix %q: %s", o.Prefix, strings.Join(wrong, "; "))
-	}
-
-	o.Labels = map[string]string{}
-	for _, label := range o.labels {
-		key, value, ok := strings.Cut(label, "=")
-		wrong := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
-		if !ok {
-			wrong = []string{"not key=value"}
-		}
-		if len(wrong) > 0 {
-			return program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
-		}
-
-		o.Labels[key] = value
-	}
-
-	for _, text := range o.sizes {
-		size, err := payload.ParseCapacity(text)
-		if err == nil && (size.CPU == 0 || size.Memory == 0) {
-			err = errors.New("cpu and memory are required")
-		}
-		if err != nil {
-			return program.Usage("--size: %w", err)
-		}
-
-		o.Sizes = append(o.Sizes, size)
-	}
-
-	for _, text := range o.faults {
-		f, err := hollow.ParseFault(text)
-		if err != nil {
-			return program.Usage("--fault: %w", err)
-		}
-
-		o.Faults = append(o.Faults, f)
 	}
 
 	return nil
@@ -161,11 +124,6 @@ func (o *options) check() error {
 
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if err := o.check(); err != nil {
-		return err
-	}
-
-	changes, err := o.changes()
-	if err != nil {
 		return err
 	}
 
@@ -209,7 +167,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		}
 	}()
 
-	return o.play(ctx, f, changes, out)
+	return o.play(ctx, f, out)
 }
 
 // every is how often the nodes are counted.
@@ -217,7 +175,8 @@ const every = 2 * time.Second
 
 // play makes the changes at their times, and prints how many nodes are in each
 // state, until ctx ends.
-func (o *options) play(ctx context.Context, f *hollow.Fleet, changes []change, out io.Writer) error {
+func (o *options) play(ctx context.Context, f *hollow.Fleet, out io.Writer) error {
+	changes := slices.SortedStableFunc(slices.Values(o.changes), func(a, b change) int { return cmp.Compare(a.after, b.after) })
 	var rebooting sync.WaitGroup
 	defer rebooting.Wait()
 	begin, before := time.Now(), ""
