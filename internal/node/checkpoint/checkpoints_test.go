@@ -57,8 +57,7 @@ func TestPutKeepsAFileWhoseDigestIsRecorded(t *testing.T) {
 	s := open(t, fsys)
 	s.Load()
 	first, relabelled := configMap("uid-a", "x"), append(configMap("uid-a", "x"), '\n')
-	digest, err := s.Put("uid-a", first)
-	assert.NoError(t, err)
+	digest := assert.Value(s.Put("uid-a", first))(t)
 
 	other, err := s.Put("uid-a", relabelled)
 	assert.Must(t, err == nil && other != digest, "nothing names it yet: %s, %v", other, err)
@@ -175,12 +174,11 @@ func TestCollectRemovesUnusedFiles(t *testing.T) {
 func TestCollectRemovesNothingWhileARecordIsUnreadable(t *testing.T) {
 	fsys, s := saved(t, full())
 	assert.NoError(t, assert.Err(s.Put("uid-b", configMap("uid-b", "x"))))
-	err := open(t, fsys).Collect()
-	assert.That(t, err != nil && err.Error() == "collect: the state has not been loaded", "before Load: %v", err)
+	assert.Error(t, open(t, fsys).Collect(), "collect: the state has not been loaded", "before Load")
 
 	fsys.FailRead(dir+"/current", syscall.EIO)
 	s.Load()
-	err = s.Collect()
+	err := s.Collect()
 	assert.That(t, errors.Is(err, syscall.EIO) && strings.Contains(err.Error(), "collect: current cannot be read"),
 		"current is unreadable: %v", err)
 

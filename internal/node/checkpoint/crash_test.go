@@ -4,6 +4,7 @@
 package checkpoint_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,7 @@ func history() []step {
 	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
 	put := func(uid, payload string) trial.Config {
 		c := config(uid, payload)
-		c.Checkpoint = digestOf(uid)
+		c.Checkpoint = fmt.Sprintf("%x", sha256.Sum256(configMap(uid, "x")))
 		return c
 	}
 	var steps []step
@@ -86,20 +87,6 @@ func history() []step {
 	})
 
 	return steps
-}
-
-func digestOf(uid string) string {
-	s, err := checkpoint.Open(crashfs.New(), dir, version, nil)
-	if err != nil {
-		panic(err) // a memory that is empty
-	}
-
-	digest, err := s.Put(uid, configMap(uid, "x"))
-	if err != nil {
-		panic(err) // the same
-	}
-
-	return digest
 }
 
 // take carries out a step as an agent does.
@@ -265,8 +252,7 @@ func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
 	for name, next := range changesOfOneRecord() {
 		fsys, s := saved(t, full())
 		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-		err := s.Save(next)
-		assert.Must(t, err != nil, "saved on a broken disk")
+		assert.Is(t, s.Save(next), syscall.EIO, "saved on a broken disk")
 
 		fsys.Heal()
 		// The agent dies, the machine keeps running, and the next agent acts on
@@ -289,8 +275,7 @@ func changesOfOneRecord() map[string]trial.State {
 func TestPowerCutDoesNotRemoveTheCheckpointOfWhatLoadRead(t *testing.T) {
 	fsys, s := saved(t, full())
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-	_, err := s.Put("uid-b", configMap("uid-b", "b"))
-	assert.Must(t, err != nil, "put on a broken disk")
+	assert.Is(t, assert.Err(s.Put("uid-b", configMap("uid-b", "b"))), syscall.EIO, "put on a broken disk")
 
 	fsys.Heal()
 	reload(t, fsys)
@@ -316,32 +301,29 @@ func TestPartlyCreatedDirectoryIsDurableWhenUsed(t *testing.T) {
 }
 
 func TestDirectoryOfAKilledProcessIsMadeDurable(t *testing.T) {
-	t.Run("by Load", func(t *testing.T) { testDirectoryOfAKilledProcess(t, false) })
-	t.Run("by Save, because Load could not", func(t *testing.T) { testDirectoryOfAKilledProcess(t, true) })
-}
+	for how, failed := range map[string]bool{"by Load": false, "by Save, because Load could not": true} {
+		fsys := crashfs.New()
+		for _, name := range []string{"/var", "/var/lib"} {
+			assert.NoError(t, fsys.Mkdir(name, 0o755))
+			assert.NoError(t, fsys.SyncDir(filepath.Dir(name)))
+		}
 
-func testDirectoryOfAKilledProcess(t *testing.T, failed bool) {
-	fsys := crashfs.New()
-	for _, name := range []string{"/var", "/var/lib"} {
-		assert.NoError(t, fsys.Mkdir(name, 0o755))
-		assert.NoError(t, fsys.SyncDir(filepath.Dir(name)))
+		for _, name := range []string{dir, dir + "/checkpoints", dir + "/rendered", dir + "/" + version} { // and nobody has synced their names
+			assert.NoError(t, fsys.Mkdir(name, 0o700))
+		}
+
+		s := open(t, fsys)
+		if failed {
+			fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
+		}
+
+		s.Load()
+		fsys.Heal()
+		assert.NoError(t, s.Save(full()))
+
+		after := fsys.Reboot(crashfs.Choices["all lost"])
+		loads(t, open(t, after), full(), how)
 	}
-
-	for _, name := range []string{dir, dir + "/checkpoints", dir + "/rendered", dir + "/" + version} { // and nobody has synced their names
-		assert.NoError(t, fsys.Mkdir(name, 0o700))
-	}
-
-	s := open(t, fsys)
-	if failed {
-		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-	}
-
-	s.Load()
-	fsys.Heal()
-	assert.NoError(t, s.Save(full()))
-
-	after := fsys.Reboot(crashfs.Choices["all lost"])
-	loads(t, open(t, after), full())
 }
 
 // A disk that rejects the sync of a new directory's name must not leave that
@@ -360,14 +342,11 @@ func TestForgetRequestSurvivesAPowerCut(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	assert.NoError(t, s.Save(full()))
-	if err := fsys.Mkdir(dir+"/forget-requests", 0o700); err != nil { // by a command that was killed then
-		t.Fatal(err)
-	}
+	assert.NoError(t, fsys.Mkdir(dir+"/forget-requests", 0o700)) // by a command that was killed then
 	assert.NoError(t, checkpoint.RequestForget(fsys, dir, "uid-c"))
 
 	after := fsys.Reboot(crashfs.Choices["all lost"])
-	requests, err := open(t, after).ForgetRequests()
-	assert.That(t, err == nil && len(requests) == 1, "%q, %v", requests, err)
+	wantRequests(t, open(t, after), "uid-c")
 }
 
 // A file set aside survives a power cut: people inspect it, and the node must
@@ -382,16 +361,13 @@ func TestFilesSetAsideSurviveAPowerCut(t *testing.T) {
 			assert.Must(t, len(problems) == 1 && problems[0].SetAside != "", "Load: %v", problems)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			fsys, _ := saved(t, full())
-			fsys.Plant(dir+"/"+name, []byte("{"))
-			meet(t, open(t, fsys))
-			for choice, choose := range crashfs.Choices {
-				after := fsys.Reboot(choose)
-				if exists(after, name) || !exists(after, name+".corrupt") {
-					t.Errorf("%s: %s is there: %t, set aside: %t", choice, name, exists(after, name), exists(after, name+".corrupt"))
-				}
-			}
-		})
+		fsys, _ := saved(t, full())
+		fsys.Plant(dir+"/"+name, []byte("{"))
+		meet(t, open(t, fsys))
+		for choice, choose := range crashfs.Choices {
+			after := fsys.Reboot(choose)
+			assert.That(t, !exists(after, name) && exists(after, name+".corrupt"),
+				"%s: %s is there: %t, set aside: %t", choice, name, exists(after, name), exists(after, name+".corrupt"))
+		}
 	}
 }

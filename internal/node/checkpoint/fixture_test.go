@@ -68,9 +68,7 @@ func full() trial.State {
 
 func open(t *testing.T, fsys atomicfile.FS) *checkpoint.Store {
 	t.Helper()
-	s := assert.Value(checkpoint.Open(fsys, dir, version, nil))(t)
-
-	return s
+	return assert.Value(checkpoint.Open(fsys, dir, version, nil))(t)
 }
 
 // saved returns a disk with a saved state, and the store on it.
@@ -95,9 +93,7 @@ func loads(t assert.T, s *checkpoint.Store, want trial.State, about ...any) {
 
 func read(t *testing.T, fsys atomicfile.FS, name string) string {
 	t.Helper()
-	data := assert.Value(fsys.ReadFile(dir + "/" + name))(t)
-
-	return string(data)
+	return string(assert.Value(fsys.ReadFile(dir + "/" + name))(t))
 }
 
 func exists(fsys atomicfile.FS, name string) bool {

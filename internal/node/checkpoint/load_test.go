@@ -23,13 +23,9 @@ import (
 
 func TestNewDirectoryIsLocalWithoutAProblem(t *testing.T) {
 	loads(t, open(t, crashfs.New()), trial.State{})
-}
-
-func TestCheckpointWithoutRecordsIsANewDirectory(t *testing.T) {
 	fsys := crashfs.New()
 	assert.NoError(t, assert.Err(open(t, fsys).Put("uid-a", configMap("uid-a", "x"))))
-	_, problems := open(t, fsys).Load()
-	assert.That(t, len(problems) == 0, "%v", problems)
+	loads(t, open(t, fsys), trial.State{}, "with a checkpoint")
 }
 
 // Damages of each record, and the expected problems.
@@ -51,6 +47,10 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 		"foreign version": {replace("state.evenkeel.dev/v1", "v1"), `apiVersion "v1" is not supported`},
 		"other kind":      {replace(`"kind": "`, `"kind": "Not`), `kind "Not`},
 		"too large":       {func(string) string { return strings.Repeat(" ", 17<<20) }, "bytes"},
+		"no content": {func(s string) string {
+			head := strings.Join(strings.Split(s, "\n")[:3], "\n")
+			return strings.TrimSuffix(head, ",") + "}"
+		}, "it has no content"},
 	}
 	for _, file := range files {
 		for name, tt := range damages {
@@ -61,9 +61,7 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				fsys.Plant(dir+"/"+file+".corrupt", []byte("an older one"))
 
 				view, err := checkpoint.ReadOnly(fsys, dir, "")
-				if err != nil || !exists(fsys, file) {
-					t.Errorf("ReadOnly: %v, the file is still there: %v", err, exists(fsys, file))
-				}
+				assert.That(t, err == nil && exists(fsys, file), "ReadOnly: %v, the file is still there: %v", err, exists(fsys, file))
 
 				s := open(t, fsys)
 				got, problems := s.Load()
@@ -72,9 +70,8 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				assert.Must(t, len(problems) == 1 && len(view.Problems) == 1, "problems %v and %v", problems, view.Problems)
 
 				p := problems[0]
-				if p.File != file || p.SetAside != file+".corrupt" || !strings.Contains(p.What, "corrupt") || !strings.Contains(p.What, tt.want) {
-					t.Errorf("problem %+v, want one that says %q", p, tt.want)
-				}
+				assert.That(t, p.File == file && p.SetAside == file+".corrupt" && strings.Contains(p.What, "corrupt") &&
+					strings.Contains(p.What, tt.want), "problem %+v, want one that says %q", p, tt.want)
 				assert.That(t, read(t, fsys, file+".corrupt") == damaged && !exists(fsys, file),
 					"the file was not set aside in place of the older one")
 
@@ -87,16 +84,6 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				loads(t, s, full(), "healed")
 			})
 		}
-	}
-}
-
-func TestRecordWithoutItsRequiredKeyIsCorrupt(t *testing.T) {
-	for _, file := range files {
-		fsys, _ := saved(t, full())
-		head, _, _ := strings.Cut(strings.Join(strings.Split(read(t, fsys, file), "\n")[:3], "\n"), "\x00")
-		fsys.Plant(dir+"/"+file, []byte(strings.TrimSuffix(head, ",")+"}"))
-		_, problems := open(t, fsys).Load()
-		assert.That(t, len(problems) == 1 && strings.Contains(problems[0].What, "it has no content"), "%s: %v", file, problems)
 	}
 }
 
@@ -146,10 +133,8 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		want.Current = trial.AdoptedConfig{}
 		assert.NoDiff(t, cmp.Diff(want, got), name)
 
-		if len(problems) != 1 || problems[0].SetAside != "" || !strings.HasPrefix(problems[0].What, name) ||
-			!strings.HasSuffix(problems[0].What, "using the local configuration; nothing is reset") {
-			t.Errorf("%s: %v", name, problems)
-		}
+		assert.That(t, len(problems) == 1 && problems[0].SetAside == "" && strings.HasPrefix(problems[0].What, name) &&
+			strings.HasSuffix(problems[0].What, "using the local configuration; nothing is reset"), "%s: %v", name, problems)
 
 		// Saving the loaded state does not create a record.
 		assert.NoError(t, s.Save(got))
@@ -170,9 +155,8 @@ func TestMissingRecordIsReportedIfALaterOneExists(t *testing.T) {
 		assert.NoError(t, fsys.Remove(dir+"/"+file))
 
 		_, problems := open(t, fsys).Load()
-		if len(problems) != 1 || problems[0].File != file || !strings.Contains(problems[0].What, "the file is missing, although ") {
-			t.Errorf("%s: %v", file, problems)
-		}
+		assert.That(t, len(problems) == 1 && problems[0].File == file &&
+			strings.Contains(problems[0].What, "the file is missing, although "), "%s: %v", file, problems)
 	}
 }
 
@@ -180,10 +164,8 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	fsys, _ := saved(t, full())
 	newer := assert.Value(checkpoint.Open(fsys, dir, "v1.37.0", nil))(t)
 
-	got, problems := newer.Load()
 	want := trial.State{Current: full().Current, LastKnownGood: full().LastKnownGood, Revoked: full().Revoked, Temporary: full().Temporary}
-	diff := cmp.Diff(want, got)
-	assert.That(t, diff == "" && len(problems) == 0, "newer: %s%v", diff, problems)
+	loads(t, newer, want, "newer")
 	assert.NoError(t, newer.Save(want))
 	loads(t, open(t, fsys), full(), "older")
 	v, err := checkpoint.ReadOnly(fsys, dir, "")
@@ -270,9 +252,8 @@ func TestDirectoryInPlaceOfARecordIsSetAside(t *testing.T) {
 
 	fsys.PlantDir(dir+"/current", 0o700)
 	_, problems := open(t, fsys).Load()
-	if len(problems) != 1 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "it is not a regular file but a directory") {
-		t.Error(problems)
-	}
+	assert.That(t, len(problems) == 1 && problems[0].SetAside == "current.corrupt" &&
+		strings.Contains(problems[0].What, "it is not a regular file but a directory"), "%v", problems)
 }
 
 func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
@@ -289,9 +270,7 @@ func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
 func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
 	fsys, _ := saved(t, full())
 	for _, file := range append(slices.Clone(files), "component-version") {
-		data := assert.Value(os.ReadFile("testdata/evenkeel.dev-v1alpha1/" + file))(t)
-
-		fsys.Plant(dir+"/"+file, data)
+		fsys.Plant(dir+"/"+file, assert.Value(os.ReadFile("testdata/evenkeel.dev-v1alpha1/"+file))(t))
 	}
 
 	got, problems := open(t, fsys).Load()
@@ -299,43 +278,43 @@ func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
 	assert.Must(t, len(problems) == len(files)+1, "%v", problems)
 
 	for _, p := range problems {
-		if !strings.Contains(p.What, `apiVersion "evenkeel.dev/v1alpha1" is not supported, only "state.evenkeel.dev/v1"`) || p.SetAside != p.File+".corrupt" {
-			t.Error(p)
-		}
+		assert.That(t, strings.Contains(p.What, `apiVersion "evenkeel.dev/v1alpha1" is not supported, only "state.evenkeel.dev/v1"`) &&
+			p.SetAside == p.File+".corrupt", "%v", p)
 	}
 }
 
 func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 	for name, tt := range map[string]struct {
-		state     func(*trial.State)
-		content   []byte // of uid-a's checkpoint
-		recovered bool
+		state   func(*trial.State)
+		content []byte // of the promoted checkpoint
+		want    string // the revision; empty: nothing is recovered
 	}{
-		"newest promoted":       {func(*trial.State) {}, configMap("uid-a", "x"), true},
-		"no checkpoint":         {func(*trial.State) {}, nil, false},
-		"damaged checkpoint":    {func(*trial.State) {}, configMap("uid-a", "x")[:20], false},
-		"another's checkpoint":  {func(*trial.State) {}, configMap("uid-x", "x"), false},
-		"an object without UID": {func(*trial.State) {}, configMap("", "x"), false},
-		"it is revoked":         {func(s *trial.State) { s.Revoked = []types.UID{"uid-a"} }, configMap("uid-a", "x"), false},
-		"its payload is bad":    {func(s *trial.State) { s.Bad[0].SHA256 = hex64("a") }, configMap("uid-a", "x"), false},
-		"current is local":      {func(s *trial.State) { s.Current = trial.AdoptedConfig{Since: noon} }, configMap("uid-a", "x"), false},
+		"newest promoted":       {func(*trial.State) {}, configMap("uid-a", "x"), "uid-a"},
+		"no checkpoint":         {func(*trial.State) {}, nil, ""},
+		"damaged checkpoint":    {func(*trial.State) {}, configMap("uid-a", "x")[:20], ""},
+		"another's checkpoint":  {func(*trial.State) {}, configMap("uid-x", "x"), ""},
+		"an object without UID": {func(*trial.State) {}, configMap("", "x"), ""},
+		"it is revoked":         {func(s *trial.State) { s.Revoked = []types.UID{"uid-a"} }, configMap("uid-a", "x"), ""},
+		"its payload is bad":    {func(s *trial.State) { s.Bad[0].SHA256 = hex64("a") }, configMap("uid-a", "x"), ""},
+		"current is local":      {func(s *trial.State) { s.Current = trial.AdoptedConfig{Since: noon} }, configMap("uid-a", "x"), ""},
 		"an older one was promoted": {func(s *trial.State) {
 			s.Promoted = append([]trial.Promotion{{Revision: "uid-gone", SHA256: hex64("d"), Time: noon}}, s.Promoted...)
-		}, configMap("uid-a", "x"), true},
+		}, configMap("uid-a", "x"), "uid-a"},
+		"a payload in its name": {func(s *trial.State) { s.Promoted[0].Revision = "uid-a-0123456789ab" }, configMap("uid-a", "x"), "uid-a-0123456789ab"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := full()
 			tt.state(&state)
 			fsys, s := saved(t, state)
 			if tt.content != nil {
-				fsys.Plant(dir+"/checkpoints/uid-a", tt.content)
+				fsys.Plant(dir+"/checkpoints/"+state.Promoted[len(state.Promoted)-1].Revision, tt.content)
 			}
 
 			fsys.Plant(dir+"/last-known-good", []byte("garbage"))
 			got, problems := s.Load()
 			assert.Must(t, len(problems) == 1 && problems[0].File == "last-known-good", "%v", problems)
 
-			if !tt.recovered {
+			if tt.want == "" {
 				if got.LastKnownGood != (trial.AdoptedConfig{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
 					t.Errorf("%+v, %v", got.LastKnownGood, problems)
 				}
@@ -344,10 +323,8 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 			}
 
 			lkg := got.LastKnownGood
-			if lkg.Revision != "uid-a" || lkg.UID != "uid-a" || lkg.Name != "workers" || lkg.SHA256 != hex64("a") ||
-				!strings.HasSuffix(problems[0].What, "using the newest promoted configuration, uid-a") {
-				t.Errorf("%+v, %v", lkg, problems)
-			}
+			assert.That(t, lkg.Revision == tt.want && lkg.UID == "uid-a" && lkg.Name == "workers" && lkg.SHA256 == hex64("a") &&
+				strings.HasSuffix(problems[0].What, "using the newest promoted configuration, "+tt.want), "%+v, %v", lkg, problems)
 
 			data, err := s.Get(lkg.Config)
 			assert.That(t, err == nil && string(data) == string(tt.content), "its checkpoint: %s, %v", data, err)
@@ -363,19 +340,7 @@ func TestWithCurrentAndLastKnownGoodLostThePromotedConfigRuns(t *testing.T) {
 	got, problems := s.Load()
 	assert.That(t, got.Current.Revision == "uid-a" && got.LastKnownGood.Revision == "uid-a" && len(problems) == 2,
 		"%+v, %+v, %v", got.Current, got.LastKnownGood, problems)
-	if !strings.HasSuffix(problems[0].What, "using last-known-good") {
-		t.Error(problems[0])
-	}
-}
-
-func TestRevisionWithAPayloadInItsNameIsRecovered(t *testing.T) {
-	state := full()
-	state.Promoted[0].Revision = "uid-a-0123456789ab"
-	fsys, s := saved(t, state)
-	fsys.Plant(dir+"/checkpoints/uid-a-0123456789ab", configMap("uid-a", "x"))
-	fsys.Plant(dir+"/last-known-good", []byte("garbage"))
-	got, _ := s.Load()
-	assert.NoDiff(t, cmp.Diff("uid-a-0123456789ab", got.LastKnownGood.Revision))
+	assert.That(t, strings.HasSuffix(problems[0].What, "using last-known-good"), "%v", problems[0])
 }
 
 // An emptied file is the proposal's way to write "local"; a missing or damaged

@@ -23,9 +23,7 @@ import (
 func rendered(t *testing.T, fsys *crashfs.FS, at string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	entries := assert.Value(fsys.ReadDir(at))(t)
-
-	for _, e := range entries {
+	for _, e := range assert.Value(fsys.ReadDir(at))(t) {
 		if e.IsDir() {
 			for name, data := range rendered(t, fsys, at+"/"+e.Name()) {
 				found[e.Name()+"/"+name] = data
@@ -34,9 +32,7 @@ func rendered(t *testing.T, fsys *crashfs.FS, at string) map[string]string {
 			continue
 		}
 
-		data := assert.Value(fsys.ReadFile(at + "/" + e.Name()))(t)
-
-		found[e.Name()] = string(data)
+		found[e.Name()] = string(assert.Value(fsys.ReadFile(at + "/" + e.Name()))(t))
 	}
 
 	return found
@@ -51,15 +47,13 @@ func TestRenderReplacesTheWholeDirectory(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	first, err := s.Render("uid-a", before)
-	if err != nil || first != dir+"/rendered/uid-a" || len(rendered(t, fsys, first)) != 3 {
-		t.Fatalf("%s, %v, %v", first, rendered(t, fsys, first), err)
-	}
+	assert.Must(t, err == nil && first == dir+"/rendered/uid-a" && len(rendered(t, fsys, first)) == 3,
+		"%s, %v, %v", first, rendered(t, fsys, first), err)
 
 	second, err := s.Render("uid-a", after)
 	want := map[string]string{"kubelet": "new", "kubelet.conf.d/30.conf": "fresh"}
-	if err != nil || second != first || cmp.Diff(want, rendered(t, fsys, second)) != "" {
-		t.Errorf("%s, %v, %v", second, rendered(t, fsys, second), err)
-	}
+	assert.That(t, err == nil && second == first && cmp.Diff(want, rendered(t, fsys, second)) == "",
+		"%s, %v, %v", second, rendered(t, fsys, second), err)
 	got := rendered(t, fsys, dir+"/rendered")
 	assert.That(t, len(got) == 2, "something else was left: %v", got)
 	names := s.Rendered()
@@ -96,27 +90,28 @@ func TestRenderedWithoutADirectoryIsEmpty(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
 	assert.NoError(t, fsys.Remove(dir+"/rendered"))
-	got := s.Rendered()
-	assert.That(t, got == nil, "%v", got)
+	assert.That(t, s.Rendered() == nil, "%v", s.Rendered())
 	assert.OK(t, assert.Err(s.Render("uid-a", after)), "the directory vanished")
+}
+
+func wantRequests(t *testing.T, s *checkpoint.Store, want ...string) {
+	t.Helper()
+	got, err := s.ForgetRequests()
+	assert.That(t, err == nil && slices.Equal(got, want), "to forget are %q, %v, want %q", got, err, want)
 }
 
 func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 	fsys, s := saved(t, trial.State{})
-	got, err := s.ForgetRequests()
-	assert.That(t, got == nil && err == nil, "none yet: %v, %v", got, err)
-
+	wantRequests(t, s)
 	for _, revision := range []string{"uid-b", "uid-a", "uid-b"} {
 		assert.NoError(t, checkpoint.RequestForget(fsys, dir, revision))
 	}
 
 	fsys.Plant(dir+"/forget-requests/.not a revision", nil)
 	s = open(t, fsys.Reboot(crashfs.Choices["all lost"]))
-	got, err = s.ForgetRequests()
-	assert.That(t, err == nil && cmp.Diff([]string{"uid-a", "uid-b"}, got) == "", "%v, %v", got, err)
+	wantRequests(t, s, "uid-a", "uid-b")
 	assert.OK(t, errors.Join(s.DropForgetRequest("uid-a"), s.DropForgetRequest("uid-a")))
-	got, err = s.ForgetRequests()
-	assert.That(t, err == nil && cmp.Diff([]string{"uid-b"}, got) == "", "%v, %v", got, err)
+	wantRequests(t, s, "uid-b")
 }
 
 func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
@@ -125,10 +120,7 @@ func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 	state.Bad = append(state.Bad, trial.BadConfig{Revision: "uid-d", Time: noon, Reason: "r", Failure: v1alpha1.ReasonCrashLooped})
 	fsys, s := saved(t, state)
 	one, two := read(t, fsys, file), full().Bad
-	if err := open(t, fsys).Save(trial.State{}); err != nil { // what an empty list looks like
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, open(t, fsys).Save(trial.State{})) // what an empty list looks like
 	none := read(t, fsys, file)
 	for content, want := range map[string][]string{
 		one: nil, none: {"uid-c", "uid-d"}, strings.Replace(one, `"uid-d"`, `"uid-e"`, 1): {"uid-d"},
@@ -140,20 +132,15 @@ func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 	}
 
 	assert.NoError(t, fsys.Remove(dir+"/"+file))
-	got, err := s.ForgetRequests()
-	assert.That(t, err == nil && got == nil, "an editor may be replacing the file: %q, %v", got, err)
-	if err := checkpoint.RequestForget(fsys, dir, "uid-d"); err != nil { // in both ways
-		t.Fatal(err)
-	}
+	wantRequests(t, s) // an editor may be replacing the file
 
+	assert.NoError(t, checkpoint.RequestForget(fsys, dir, "uid-d")) // in both ways
 	fsys.Plant(dir+"/"+file, []byte(none))
-	got, err = s.ForgetRequests()
-	assert.That(t, err == nil && slices.Equal(got, []string{"uid-c", "uid-d"}), "%q, %v", got, err)
+	wantRequests(t, s, "uid-c", "uid-d")
 
 	state.Bad = two
 	assert.NoError(t, s.Save(state))
-	got, err = s.ForgetRequests()
-	assert.That(t, err == nil && slices.Equal(got, []string{"uid-d"}), "only the request is left, but it returned %q, %v", got, err)
+	wantRequests(t, s, "uid-d") // only the request is left
 }
 
 func TestForgetRequestErrorsNameTheOperation(t *testing.T) {

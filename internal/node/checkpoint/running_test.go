@@ -16,17 +16,23 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-func TestRunningReturnsWhatSetRunningSaved(t *testing.T) {
+func TestRunningReturnsWhatSetRunningSavedUntilItIsCleared(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
 	assert.Is(t, assert.Err(checkpoint.Running(disk, dir)), fs.ErrNotExist, "before anything was kept")
-	assert.OK(t, checkpoint.ClearRunning(disk, dir))
+	assert.OK(t, checkpoint.ClearRunning(disk, dir), "with nothing to forget")
 
 	for _, about := range []string{"first", "second"} {
 		assert.NoError(t, checkpoint.SetRunning(disk, dir, []byte(about)))
 		got, err := checkpoint.Running(disk, dir)
 		assert.That(t, err == nil && string(got) == about, "%q, %v, want %q", got, err, about)
 	}
+
+	disk.FailAt(1, syscall.EROFS)
+	assert.Is(t, checkpoint.ClearRunning(disk, dir), syscall.EROFS, "on a disk that refuses")
+	disk.Heal()
+	assert.OK(t, checkpoint.ClearRunning(disk, dir))
+	assert.Is(t, assert.Err(checkpoint.Running(disk, dir)), fs.ErrNotExist, "afterwards")
 }
 
 func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
@@ -45,20 +51,6 @@ func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
 		entries, err := disk.ReadDir(dir)
 		assert.That(t, err == nil && len(entries) <= 1, "operation %d left %v, %v", n, entries, err)
 	}
-}
-
-func TestClearRunningRemovesTheDescriptionOrReturnsAnError(t *testing.T) {
-	disk := crashfs.New()
-	disk.PlantDir(dir, 0o700)
-	assert.OK(t, checkpoint.ClearRunning(disk, dir), "with nothing to forget")
-	assert.NoError(t, checkpoint.SetRunning(disk, dir, []byte("old")))
-
-	disk.FailAt(1, syscall.EROFS)
-	assert.Is(t, checkpoint.ClearRunning(disk, dir), syscall.EROFS, "on a disk that refuses")
-
-	disk.Heal()
-	assert.OK(t, checkpoint.ClearRunning(disk, dir))
-	assert.Is(t, assert.Err(checkpoint.Running(disk, dir)), fs.ErrNotExist, "afterwards")
 }
 
 func TestGivenUpIsKeptUntilItIsCleared(t *testing.T) {

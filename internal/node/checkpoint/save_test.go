@@ -176,17 +176,13 @@ func TestLoadReturnsWhatWasSaved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyState(t)
 		fsys := crashfs.New()
-		s, err := checkpoint.Open(fsys, dir, version, nil)
-		assert.NoError(t, err)
-
+		s := assert.Value(checkpoint.Open(fsys, dir, version, nil))(t)
 		s.Load()
 		for _, state := range []trial.State{anyState(t), want} {
 			assert.NoError(t, s.Save(state))
 		}
 
-		s, err = checkpoint.Open(fsys.Reboot(crashfs.Choices["all lost"]), dir, version, nil)
-		assert.NoError(t, err)
-
+		s = assert.Value(checkpoint.Open(fsys.Reboot(crashfs.Choices["all lost"]), dir, version, nil))(t)
 		loads(t, s, want)
 	})
 }

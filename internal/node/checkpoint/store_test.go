@@ -25,20 +25,15 @@ import (
 
 func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
-	assert.NoError(t, err)
-
+	s := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, version, nil))(t)
 	s.Load()
-	digest, err := s.Put("uid-b", configMap("uid-b", "x"))
-	assert.NoError(t, err)
-
 	state := full()
-	state.Current.Checkpoint = digest
+	state.Current.Checkpoint = assert.Value(s.Put("uid-b", configMap("uid-b", "x")))(t)
 	assert.NoError(t, assert.Err(s.Render("uid-b", map[string][]byte{"kubelet": []byte("x"), "kubelet.conf.d/10.conf": []byte("y")})))
 	assert.NoError(t, errors.Join(s.Save(state), checkpoint.RequestForget(atomicfile.OS{}, dir, "uid-c"), s.Collect()))
 
 	var found []string
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -58,9 +53,7 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 		t.Error(diff, err)
 	}
 
-	s, err = checkpoint.Open(atomicfile.OS{}, dir, version, nil)
-	assert.NoError(t, err)
-
+	s = assert.Value(checkpoint.Open(atomicfile.OS{}, dir, version, nil))(t)
 	loads(t, s, state)
 	if data, err := s.Get(state.Current.Config); err != nil || !bytes.Equal(data, configMap("uid-b", "x")) {
 		t.Errorf("%s, %v", data, err)
@@ -102,26 +95,20 @@ func TestOpenRefusesAnUnsafeDirectory(t *testing.T) {
 
 	link := filepath.Join(t.TempDir(), "link")
 	assert.NoError(t, os.Symlink(t.TempDir(), link))
-	_, err := checkpoint.Open(atomicfile.OS{}, link, version, nil)
-	assert.That(t, err != nil && strings.Contains(err.Error(), "is not a directory but a symbolic link"), "a link: %v", err)
+	assert.ErrorHas(t, assert.Err(checkpoint.Open(atomicfile.OS{}, link, version, nil)), "is not a directory but a symbolic link")
 }
 
 func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
 		fsys := crashfs.New()
 		before := open(t, fsys)
-		sum, err := before.Put("uid-a", configMap("uid-a", "p"))
-		assert.NoError(t, err)
-
 		adopted := trial.State{Current: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon}}
-		adopted.Current.Checkpoint = sum
+		adopted.Current.Checkpoint = assert.Value(before.Put("uid-a", configMap("uid-a", "p")))(t)
 		assert.NoError(t, before.Save(adopted))
 
 		fsys.FailFrom(1, cause, crashfs.NeedSpace...)
 		var log bytes.Buffer
-		s, err := checkpoint.Open(fsys, dir, "v9.9.9", slog.New(slog.NewTextHandler(&log, nil))) // whose directory is missing
-		assert.NoError(t, err, cause)
-
+		s := assert.Value(checkpoint.Open(fsys, dir, "v9.9.9", slog.New(slog.NewTextHandler(&log, nil))))(t, cause) // whose directory is missing
 		state, _ := s.Load()
 		assert.That(t, state.Current.Revision == "uid-a", "%v: current is %q, want uid-a", cause, state.Current.Revision)
 		assert.OK(t, assert.Err(s.Get(state.Current.Config)), cause, "the checkpoint")
