@@ -31,12 +31,10 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, "http://127.0.0.1:1")
 	c := newClient(t, path)
-	s := c.Snapshot(t.Context(), node)
-	assert.That(t, !s.Reachable && strings.Contains(s.Cause, "127.0.0.1:1"), "nothing listens there, but the state is %+v", s)
+	unreachable(t, c, node, "127.0.0.1:1")
 
-	raw := assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t)
-	assert.NoError(t, os.WriteFile(path, raw, 0o600))
-	s = c.Snapshot(t.Context(), node)
+	assert.NoError(t, os.WriteFile(path, assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t), 0o600))
+	s := c.Snapshot(t.Context(), node)
 	assert.That(t, s.Reachable, "with the new kubeconfig: %+v", s)
 
 	for _, broken := range []func() error{

@@ -27,8 +27,7 @@ const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
 // read.
 func ownOf(t *testing.T, node string) NodeConfigMap {
 	t.Helper()
-	own := assert.Value(NodeConfigMapOf(v1alpha1.SystemNamespace, node))(t)
-	return own
+	return assert.Value(NodeConfigMapOf(v1alpha1.SystemNamespace, node))(t)
 }
 
 func createOwn(t *testing.T, node, kubelet string) *corev1.ConfigMap {
@@ -98,11 +97,16 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	}
 }
 
-func TestConfigMapCheckpointEqualsGet(t *testing.T) {
+func TestFirstWaitsForConfigMapWhoseCheckpointEqualsGet(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
-	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
-	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	s := NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{}, quiet())
+	a := s.Current()
+	cause := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: no answer from the API server yet"
+	assert.That(t, a.Kind == trial.Unanswered && a.Cause == cause, "before it runs the answer is %+v", a)
+	background(t, s.Run)
+	a = s.First(t.Context())
+	assert.That(t, a.Config.Revision == revisionOf(cm, kubelet110), "the first answer is %+v", a)
 	var got, want map[string]any
 	assert.NoError(t, json.Unmarshal(a.ConfigMap, &got))
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
@@ -389,17 +393,6 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	assert.That(t, strings.Contains(string(a.ConfigMap), "maxPods: 110") && a.Config.Revision == revisionOf(cm, kubelet110), "answer %+v, want the same revision, with its object", a)
 }
 
-func TestFirstWaitsForConfigMap(t *testing.T) {
-	node := newName("node")
-	cm := createOwn(t, node, kubelet110)
-	s := NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{}, quiet())
-	a := s.Current()
-	assert.That(t, a.Kind == trial.Unanswered && a.Cause == "ConfigMap evenkeel-system/kubelet-"+node+" cannot be read: no answer from the API server yet", "before it runs the answer is %+v", a)
-	background(t, s.Run)
-	a = s.First(t.Context())
-	assert.That(t, a.Config.Revision == revisionOf(cm, kubelet110), "the first answer is %+v", a)
-}
-
 func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	node, other := newName("node"), newConfigMap(t)
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
@@ -410,7 +403,7 @@ func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, map[string]any{"spec": map[string]any{"revoked": []string{string(cm.UID)}}})
 	a := awaitAnswer(t, s, "what is revoked", func(a Answer) bool { return a.Revoked != nil && len(*a.Revoked) == 1 })
 	assert.That(t, (*a.Revoked)[0] == cm.UID && a.Config.Revision == revisionOf(cm, kubelet110) && a.Generation == 0, "answer %+v, want the node's own, revoked", a)
-	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
+	deleteNodeConfig(t, node)
 	a = awaitAnswer(t, s, "another NodeConfig", func(a Answer) bool { return a.NodeConfigUID != "" && a.NodeConfigUID != first.NodeConfigUID })
 	assert.That(t, a.Kind == trial.Assigned && a.Config.Revision == revisionOf(cm, kubelet110) && a.Revoked != nil && len(*a.Revoked) == 0, "answer %+v, want the node's own, and nothing revoked", a)
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -48,9 +47,8 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 	}
 	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, is("m"))
 
-	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status", contentType: string(types.StrategicMergePatchType),
-		body: map[string]any{"status": map[string]any{"conditions": []nodeCondition{{Type: v1alpha1.ConditionConfigOK, Status: "False", Message: "old"}}}}})
-	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status"}, map[string]any{"status": map[string]any{"error": "old"}})
+	setNodeConditions(t, node, []nodeCondition{{Type: v1alpha1.ConditionConfigOK, Status: "False", Message: "old"}})
+	setStatus(t, node, map[string]any{"error": "old"})
 	again := awaitStatus(t, node, "a")
 	await(t, "the condition again", func() nodeCondition { return conditionOf(t, node) }, is("m"))
 	before, now := first.Conditions[0].LastTransitionTime, again.Conditions[0].LastTransitionTime
@@ -72,10 +70,9 @@ func TestARepairIsTriedAgainIfItsReadFails(t *testing.T) {
 
 		return 0
 	})
-	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status"}, map[string]any{"status": map[string]any{"error": "old"}})
+	setStatus(t, node, map[string]any{"error": "old"})
 	awaitStatus(t, node, "a")
-	n := reads.Load()
-	assert.That(t, n >= 2, "%d reads", n)
+	assert.That(t, reads.Load() >= 2, "%d reads", reads.Load())
 }
 
 func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
@@ -115,19 +112,17 @@ func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
 			}
 		}, 3},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var repairs atomic.Int32
-				e := echo{delay: echoDelay, interval: repairInterval, repair: func() { repairs.Add(1) }}
-				see := func(words string) { e.see("a", v1alpha1.NodeConfigStatus{Error: words}) }
-				wrote := func(words string) { e.wrote("a", v1alpha1.NodeConfigStatus{Error: words}) }
-				see("any") // before the first write
-				e.see("b", v1alpha1.NodeConfigStatus{Error: "of another object"})
-				wrote("new")
-				test.happens(see, wrote)
-				time.Sleep(longest + time.Second)
-				assert.Equal(t, repairs.Load(), test.want, "repairs")
-			})
+		synctest.Test(t, func(t *testing.T) {
+			var repairs atomic.Int32
+			e := echo{delay: echoDelay, interval: repairInterval, repair: func() { repairs.Add(1) }}
+			see := func(words string) { e.see("a", v1alpha1.NodeConfigStatus{Error: words}) }
+			wrote := func(words string) { e.wrote("a", v1alpha1.NodeConfigStatus{Error: words}) }
+			see("any") // before the first write
+			e.see("b", v1alpha1.NodeConfigStatus{Error: "of another object"})
+			wrote("new")
+			test.happens(see, wrote)
+			time.Sleep(longest + time.Second)
+			assert.Equal(t, repairs.Load(), test.want, name, "repairs")
 		})
 	}
 }

@@ -29,38 +29,29 @@ func TestEqualErrorsHaveEqualDescriptions(t *testing.T) {
 	}
 }
 
-func TestSilenceIsNotARefusal(t *testing.T) {
-	nodeConfigs := schema.GroupResource{Group: "evenkeel.dev", Resource: "nodeconfigs"}
-	for want, all := range map[bool][]error{
-		true: {
-			errNoAnswer, listwatch.ErrEnded, &kubeconfigError{"kubeconfig", fs.ErrNotExist},
-			apierrors.NewTooManyRequests("later", 1), apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"),
-		},
-		false: {
-			apierrors.NewForbidden(nodeConfigs, "a", errors.New("no")), apierrors.NewUnauthorized("no"), apierrors.NewNotFound(nodeConfigs, "a"),
-		},
-	} {
-		for _, err := range all {
-			assert.Equal(t, silent(fmt.Errorf("watch: %w", err)), want, err)
-		}
-	}
-}
-
 // Everything but missing credentials and rights may be an outage: the running
 // configuration is not doubted.
-func TestOnlyMissingRightsAreAnAnswer(t *testing.T) {
+func TestOnlyMissingRightsAreAnAnswerAndOnlyOutagesAreSilence(t *testing.T) {
 	maps := schema.GroupResource{Resource: "configmaps"}
-	for want, all := range map[trial.IntentKind][]error{
-		trial.Invalid: {apierrors.NewForbidden(maps, "a", errors.New("no")), apierrors.NewUnauthorized("no")},
-		trial.Unanswered: {
-			errNoAnswer, listwatch.ErrEnded, &kubeconfigError{"kubeconfig", fs.ErrNotExist}, x509.UnknownAuthorityError{}, context.DeadlineExceeded,
-			apierrors.NewBadRequest("no"), apierrors.NewConflict(maps, "a", errors.New("no")), apierrors.NewResourceExpired("no"), apierrors.NewTooManyRequests("no", 1),
-			apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"), apierrors.NewTimeoutError("slow", 1),
+	for _, c := range []struct {
+		kind   trial.IntentKind
+		silent bool
+		all    []error
+	}{
+		{trial.Invalid, false, []error{apierrors.NewForbidden(maps, "a", errors.New("no")), apierrors.NewUnauthorized("no")}},
+		{trial.Unanswered, false, []error{
+			apierrors.NewBadRequest("no"), apierrors.NewConflict(maps, "a", errors.New("no")), apierrors.NewResourceExpired("no"),
 			apierrors.NewNotFound(maps, ""), // another server answers
-		},
+		}},
+		{trial.Unanswered, true, []error{
+			errNoAnswer, listwatch.ErrEnded, &kubeconfigError{"kubeconfig", fs.ErrNotExist}, x509.UnknownAuthorityError{}, context.DeadlineExceeded,
+			apierrors.NewTooManyRequests("later", 1), apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"),
+			apierrors.NewTimeoutError("slow", 1),
+		}},
 	} {
-		for _, err := range all {
-			assert.Equal(t, intentAfter(fmt.Errorf("get: %w", err)), want, err)
+		for _, err := range c.all {
+			assert.Equal(t, intentAfter(fmt.Errorf("get: %w", err)), c.kind, err)
+			assert.Equal(t, silent(fmt.Errorf("get: %w", err)), c.silent, err)
 		}
 	}
 }

@@ -72,17 +72,14 @@ func background(t *testing.T, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); f(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			select {
-			case <-done:
-			case <-time.After(5 * time.Second):
-				t.Error("f still runs 5 s after its context ended")
-			}
-		})
-	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(5 * time.Second):
+			t.Error("f still runs 5 s after its context ended")
+		}
+	})
 	t.Cleanup(stop)
 
 	return stop
@@ -90,14 +87,12 @@ func background(t *testing.T, f func(context.Context)) (stop func()) {
 
 func nodeKubeconfig(t *testing.T, node string) string {
 	t.Helper()
-	path := assert.Value(cluster.NodeKubeconfig(node))(t)
-	return path
+	return assert.Value(cluster.NodeKubeconfig(node))(t)
 }
 
 func newClient(t *testing.T, kubeconfig string) *Client {
 	t.Helper()
-	c := assert.Value(NewClient(kubeconfig, "evenkeel-agent/test"))(t)
-	return c
+	return assert.Value(NewClient(kubeconfig, "evenkeel-agent/test"))(t)
 }
 
 func startSource(t *testing.T, c *Client, node string, records Checkpoints) *NodeConfigSource {
@@ -148,8 +143,7 @@ func (d *disk) put(revision string, raw []byte) {
 
 func asAdmin(t *testing.T, r request) []byte {
 	t.Helper()
-	raw := assert.Value(admin.do(t.Context(), r, nil))(t, r.verb, r.resource, r.namespace, "/", r.name, "as the administrator")
-	return raw
+	return assert.Value(admin.do(t.Context(), r, nil))(t, r.verb, r.resource, r.namespace, "/", r.name, "as the administrator")
 }
 
 const kubelet110 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 110\n"
@@ -239,13 +233,11 @@ const (
 
 func newProxy(t *testing.T, node string) *proxy {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, node))
-	assert.NoError(t, err)
+	config := assert.Value(clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, node)))(t)
 	p := &proxy{}
-	p.Proxy, err = localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
+	p.Proxy = assert.Value(localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(next, w, r) })
-	})
-	assert.NoError(t, err)
+	}))(t)
 	t.Cleanup(p.Close)
 
 	return p

@@ -102,9 +102,7 @@ func TestAnswerIsNilOnlyForExplicitLocal(t *testing.T) {
 	other := newName("node")
 	assign(t, other, map[string]any{"local": map[string]any{}})
 	s = startSource(t, newClient(t, nodeKubeconfig(t, other)), other, &disk{})
-	if a := awaitAnswer(t, s, "local: {}", kind(trial.Nil)); a.Generation != 1 {
-		t.Errorf("nil at generation %d, want 1", a.Generation)
-	}
+	assert.Equal(t, awaitAnswer(t, s, "local: {}", kind(trial.Nil)).Generation, 1, "the generation")
 }
 
 func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
@@ -113,12 +111,10 @@ func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
 	p := newProxy(t, node)
 	p.fail(all(503))
 	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
-	if a := awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "503")); a.Revoked != nil {
-		t.Errorf("revoked is %v without an answer, want it unknown", *a.Revoked)
-	}
-
+	a := awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "503"))
+	assert.That(t, a.Revoked == nil, "without an answer it is known what is revoked")
 	p.fail(nil)
-	a := awaitAnswer(t, s, "the answer", kind(trial.Unassigned))
+	a = awaitAnswer(t, s, "the answer", kind(trial.Unassigned))
 	assert.NoDiff(t, cmp.Diff([]types.UID{"a", "b"}, *a.Revoked), "revoked")
 }
 
@@ -195,10 +191,7 @@ func TestLostCheckpointIsDownloadedAgain(t *testing.T) {
 	assign(t, node, refTo(cm))
 	records := &disk{checkpoints: map[string][]byte{string(cm.UID): raw}}
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, records)
-	if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.ConfigMap != nil {
-		t.Fatalf("answer %+v, want nothing to write", a)
-	}
-
+	assert.Must(t, awaitAnswer(t, s, "the assignment", kind(trial.Assigned)).ConfigMap == nil, "there is something to write")
 	records.mu.Lock()
 	delete(records.checkpoints, string(cm.UID))
 	records.mu.Unlock()

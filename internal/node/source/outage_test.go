@@ -79,10 +79,7 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		want := "NodeConfig " + node + " " + c.words
 		assert.That(t, a.Cause == want, "cause %q, want %q", a.Cause, want)
 		p.fail(nil)
-		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !same(a, before) {
-			t.Errorf("after it %+v, before it %+v", a, before)
-		}
-
+		assert.That(t, same(awaitAnswer(t, s, "the recovery", kind(trial.Assigned)), before), "after it %+v, before it %+v", s.Current(), before)
 		assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
 
 		// The download of a ConfigMap is retried in the same way. Missing
@@ -165,35 +162,33 @@ func TestAnObjectIsListedIfTheAPIServerRefusesToStreamIt(t *testing.T) {
 			return 0
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			node := newName("node")
-			assign(t, node, refTo(newConfigMap(t)))
-			p := newProxy(t, node)
-			var listed atomic.Bool
-			p.fail(func(r *http.Request) int {
-				switch values := r.URL.Query(); {
-				case values.Has("sendInitialEvents"):
-					return refuse(r)
-				case strings.HasSuffix(r.URL.Path, "/nodeconfigs") && !values.Has("watch"):
-					<-time.After(2 * time.Second) // a late server also needs time for the list
-					if name == "old" && !listed.Swap(true) {
-						return 503
-					}
+		node := newName("node")
+		assign(t, node, refTo(newConfigMap(t)))
+		p := newProxy(t, node)
+		var listed atomic.Bool
+		p.fail(func(r *http.Request) int {
+			switch values := r.URL.Query(); {
+			case values.Has("sendInitialEvents"):
+				return refuse(r)
+			case strings.HasSuffix(r.URL.Path, "/nodeconfigs") && !values.Has("watch"):
+				<-time.After(2 * time.Second) // a late server also needs time for the list
+				if name == "old" && !listed.Swap(true) {
+					return 503
 				}
-
-				return 0
-			})
-			c := newClient(t, p.Kubeconfig)
-			c.timeout = 4 * time.Second
-			s := startSource(t, c, node, &disk{})
-			if name == "old" {
-				awaitAnswer(t, s, "a list that fails", cause(trial.Unanswered, "the API server failed (503)"))
 			}
 
-			awaitAnswer(t, s, "the object", kind(trial.Assigned))
-			setSpec(t, node, map[string]any{})
-			awaitAnswer(t, s, "a change after the list", kind(trial.Unassigned))
+			return 0
 		})
+		c := newClient(t, p.Kubeconfig)
+		c.timeout = 4 * time.Second
+		s := startSource(t, c, node, &disk{})
+		if name == "old" {
+			awaitAnswer(t, s, "a list that fails", cause(trial.Unanswered, "the API server failed (503)"))
+		}
+
+		awaitAnswer(t, s, "the object", kind(trial.Assigned))
+		setSpec(t, node, map[string]any{})
+		awaitAnswer(t, s, "a change after the list", kind(trial.Unassigned))
 	}
 }
 
@@ -212,10 +207,7 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	awaitAnswer(t, s, "a watch that is none", func(a Answer) bool {
 		return a.Kind == trial.Unanswered && !strings.Contains(a.Cause, "decode the list")
 	})
-	if s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer") {
-		t.Errorf("snapshot %+v", s)
-	}
-
+	unreachable(t, newClient(t, p.Kubeconfig), node, "decode the answer")
 	p.fail(of("/configmaps/", nonsense))
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 	assign(t, node, refTo(newConfigMap(t)))
@@ -246,10 +238,7 @@ func TestSourceWaitsForKubeconfig(t *testing.T) {
 	want := "NodeConfig " + node + " cannot be read: kubeconfig " + path + " does not exist yet, or a file that it names (stat " + path +
 		": no such file or directory); waiting for the kubelet to obtain its certificate"
 	assert.That(t, a.Kind == trial.Unanswered && a.Cause == want, "answer %+v, want %q", a, want)
-	if s := newClient(t, path).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "kubeconfig "+path+" does not exist yet") {
-		t.Errorf("snapshot %+v", s)
-	}
-
+	unreachable(t, newClient(t, path), node, "kubeconfig "+path+" does not exist yet")
 	assert.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600))
 	awaitAnswer(t, s, "half a kubeconfig", cause(trial.Unanswered, "kubeconfig "+path+" cannot be used: "))
 	certificate := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
@@ -259,8 +248,7 @@ func TestSourceWaitsForKubeconfig(t *testing.T) {
 	awaitAnswer(t, s, "a kubeconfig without its certificate", func(a Answer) bool {
 		return strings.Contains(a.Cause, certificate) && strings.HasSuffix(a.Cause, "waiting for the kubelet to obtain its certificate")
 	})
-	raw := assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t)
-	assert.NoError(t, os.WriteFile(path, raw, 0o600))
+	assert.NoError(t, os.WriteFile(path, assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t), 0o600))
 	awaitAnswer(t, s, "the whole one", kind(trial.Unassigned))
 }
 
@@ -284,9 +272,7 @@ func TestRetriesEndWithTheirContext(t *testing.T) {
 	stopReporter()
 	stopSource()
 	w.Stop()
-	if s.Current().Kind != trial.Unanswered {
-		t.Errorf("in the end %+v", s.Current())
-	}
+	assert.Equal(t, s.Current().Kind, trial.Unanswered, "in the end")
 }
 
 func TestIdleSourceSendsNoRequests(t *testing.T) {

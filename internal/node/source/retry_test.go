@@ -64,35 +64,34 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 		"nothing new":  {false, time.Second, 2 * time.Second},
 		"a new report": {true, 500 * time.Millisecond, 500 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := assert.Value(NewClient("kubeconfig", "test"))(t)
-				client.noteReachable(outage)
-				writes := make(chan time.Time, 2)
-				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
-					if writes <- time.Now(); len(writes) == 1 {
-						return outage
-					}
-
-					return nil
-				}, nil)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				go w.run(ctx)
-				w.set(Report{NodeConfigUID: "a"})
-				synctest.Wait()
-				client.noteReachable(nil)
-				recovered := time.Now()
-				time.Sleep(500 * time.Millisecond)
-				if test.report {
-					w.set(Report{NodeConfigUID: "b"})
+		synctest.Test(t, func(t *testing.T) {
+			client := assert.Value(NewClient("kubeconfig", "test"))(t)
+			client.noteReachable(outage)
+			writes := make(chan time.Time, 2)
+			w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
+				if writes <- time.Now(); len(writes) == 1 {
+					return outage
 				}
 
-				time.Sleep(5 * time.Second)
-				<-writes
-				took := (<-writes).Sub(recovered)
-				assert.That(t, took >= test.least && took <= test.most, "written %s after the recovery, want between %s and %s", took, test.least, test.most)
-			})
+				return nil
+			}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go w.run(ctx)
+			w.set(Report{NodeConfigUID: "a"})
+			synctest.Wait()
+			client.noteReachable(nil)
+			recovered := time.Now()
+			time.Sleep(500 * time.Millisecond)
+			if test.report {
+				w.set(Report{NodeConfigUID: "b"})
+			}
+
+			time.Sleep(5 * time.Second)
+			<-writes
+			took := (<-writes).Sub(recovered)
+			assert.That(t, took >= test.least && took <= test.most,
+				"%s: written %s after the recovery, want between %s and %s", name, took, test.least, test.most)
 		})
 	}
 }
