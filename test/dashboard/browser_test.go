@@ -65,9 +65,7 @@ func open(t *testing.T, address string) *browser {
 		defer mu.Unlock()
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:
-			if !b.mayFail.Load() {
-				t.Errorf("the page throws: %+v", e.ExceptionDetails)
-			}
+			assert.That(t, b.mayFail.Load(), "the page throws: %+v", e.ExceptionDetails)
 		case *runtime.EventConsoleAPICalled:
 			for _, a := range e.Args {
 				said = append(said, fmt.Sprintf("%s: %s %s", e.Type, a.Value, a.Description))
@@ -115,8 +113,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // value evaluates JavaScript in the page.
 func value[T any](b *browser, script string) T {
 	b.t.Helper()
-	v := assert.Value(evaluate[T](b, script))(b.t)
-	return v
+	return assert.Value(evaluate[T](b, script))(b.t)
 }
 
 // evaluate evaluates JavaScript in the page. It returns an error if the page is
@@ -211,8 +208,7 @@ func (b *browser) scheme(name string) {
 // call calls a method of the browser's protocol.
 func call[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
-	r := assert.Value(chromedp.Call(b.ctx, command, params))(b.t)
-	return r
+	return assert.Value(chromedp.Call(b.ctx, command, params))(b.t)
 }
 
 // drawn waits until the map is drawn: a large one in several frames, and again

@@ -62,6 +62,12 @@ func (c color) lab() [3]float64 {
 	return [3]float64{116*y - 16, 500 * (x - y), 200 * (y - z)}
 }
 
+// contrast is that of two colors as WCAG defines it.
+func contrast(a, b color) float64 {
+	light := func(c color) float64 { return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2] + 0.05 }
+	return max(light(a), light(b)) / min(light(a), light(b))
+}
+
 func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 	const least = 18 // eight times the difference that is just noticed
 	style := read(t, "style.css")
@@ -70,13 +76,19 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 	dark, _, _ = strings.Cut(dark, "\n}\n")
 	for scheme, text := range map[string]string{"light": light, "dark": dark} {
 		colors := map[string]color{}
-		for _, m := range regexp.MustCompile(`--h-([a-z]+): (#[0-9a-f]{6});`).FindAllStringSubmatch(text, -1) {
-			if m[1] != "ink" {
-				colors[m[1]] = parseColor(t, m[2])
-			}
+		for _, m := range regexp.MustCompile(`--(h-[a-z]+|surface): (#[0-9a-f]{6});`).FindAllStringSubmatch(text, -1) {
+			colors[m[1]] = parseColor(t, m[2])
 		}
 
+		behind, sign := colors["surface"], colors["h-ink"]
+		delete(colors, "surface")
+		delete(colors, "h-ink")
 		assert.Must(t, len(colors) == 5, "%s: %d colors of healths", scheme, len(colors))
+		for name, c := range colors {
+			assert.That(t, contrast(c, behind) >= 3, "%s: cells of %s have a contrast of %.2f", scheme, name, contrast(c, behind))
+			assert.That(t, contrast(c, sign) >= 3, "%s: the sign of %s has a contrast of %.2f", scheme, name, contrast(c, sign))
+		}
+
 		for vision, matrix := range visions {
 			for a, ca := range colors {
 				for b, cb := range colors {

@@ -8,17 +8,15 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/must"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // seeded is one node as it is created.
@@ -31,13 +29,14 @@ type seeded struct {
 // seed creates nodes in the API, 24 at a time.
 func seed(t *testing.T, nodes []seeded) {
 	t.Helper()
+	api := fakeapi.Of(t, admin)
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 24)
 	for _, n := range nodes {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			assert.OK(t, plant(t.Context(), n), n.name)
+			plant(api, n)
 		})
 	}
 
@@ -47,40 +46,27 @@ func seed(t *testing.T, nodes []seeded) {
 	}
 }
 
-func plant(ctx context.Context, n seeded) (err error) {
-	defer must.Catch(&err)
-
+func plant(api *fakeapi.API, n seeded) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: n.zone, "pool": "seeded"}}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}}
 	if n.ready {
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
 
-	must.OK(admin.Create(ctx, node))
-	if n.report == nil {
-		return nil
+	fakeapi.Add(api, node)
+	if n.report != nil {
+		api.AddNodeConfig(n.name, nil, n.report)
 	}
-
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
-	must.OK(admin.Create(ctx, nc))
-	nc.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: nc.Generation, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
-		ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0",
-		Conditions: []metav1.Condition{{
-			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed,
-			Message: "using current: all checks passed", LastTransitionTime: metav1.NewTime(time.Now().Add(-2 * time.Hour)),
-		}},
-	}
-	n.report(&nc.Status)
-
-	return admin.Status().Update(ctx, nc)
 }
 
 func fine(*v1alpha1.NodeConfigStatus) {}
 
 func crashed(st *v1alpha1.NodeConfigStatus) {
-	st.Conditions[0].Status, st.Conditions[0].Reason = metav1.ConditionFalse, v1alpha1.ReasonCrashLooped
-	st.Error = "current (UID: 1234) crash-looped: 4 starts in its trial, last: exit status 1"
+	fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "current (UID: 1234) crash-looped: 4 starts in its trial, last: exit status 1")
+}
+
+func recovered(st *v1alpha1.NodeConfigStatus) {
+	st.Conditions[0].Status, st.Conditions[0].Reason, st.Error = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, ""
 }
 
 func inTrial(st *v1alpha1.NodeConfigStatus) {
@@ -96,14 +82,11 @@ func push(t *testing.T, name string, pods int) {
 // pushWith pushes a revision of a rollout with these flags.
 func pushWith(t *testing.T, name string, pods int, flags ...string) {
 	t.Helper()
-	file := t.TempDir() + "/kubelet.yaml"
-	write(t, file, fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\npodPidsLimit: 4096\n", pods))
+	file := fakeapi.File(t, fakeapi.Header+fmt.Sprintf("maxPods: %d\npodPidsLimit: 4096\n", pods))
 	args := append([]string{"push", name, "-f", file, "--drop-in", "--selector=pool=" + name, "--yes", "--kubeconfig=" + cluster.AdminKubeconfig()}, flags...)
 	c := spawn(t, "kubectl-evenkeel", args...)
 	<-c.Done
-	if c.Cmd.ProcessState.ExitCode() != 0 {
-		t.Fatal(c.Said())
-	}
+	assert.Must(t, c.Cmd.ProcessState.ExitCode() == 0, "%v", c.Said())
 }
 
 // rolloutNow is a rollout as it is stored now.
@@ -155,21 +138,17 @@ func some(prefix string, n int) []seeded {
 // have left it.
 func givenRollout(t *testing.T, name, pool string) {
 	t.Helper()
-	one, all := intstr.FromInt32(1), intstr.FromString("100%")
-	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	r.Spec.NodeSelector = v1alpha1.Selector{MatchLabels: map[string]string{"pool": pool}}
-	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)}
-	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
-	assert.NoError(t, admin.Create(t.Context(), r))
-	now := metav1.Now()
-	r.Status = v1alpha1.NodeConfigRolloutStatus{
-		ObservedGeneration: r.Generation, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Attempt: 1, StartTime: &now,
-		Message:        "revision 1: 1/3 steps done; waiting for approval",
-		UpdateRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name + "-1234567890", UID: "u1"}},
-		Nodes:          v1alpha1.RolloutCounts{Selected: 12, Members: 12, Updated: 1, Pending: 10, Failed: 1},
-		FailedNodes:    []v1alpha1.FailedNode{{Name: "seen-004", Reason: "CrashLooped", Message: "exit status 1"}},
-	}
-	assert.NoError(t, admin.Status().Update(t.Context(), r))
+	fakeapi.Of(t, admin).AddRollout(name, pool, fakeapi.Pods(99), func(r *v1alpha1.NodeConfigRollout) {
+		one, all, now := intstr.FromInt32(1), intstr.FromString("100%"), metav1.Now()
+		r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
+		r.Status = v1alpha1.NodeConfigRolloutStatus{
+			ObservedGeneration: 1, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Attempt: 1, StartTime: &now,
+			Message:        "revision 1: 1/3 steps done; waiting for approval",
+			UpdateRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name + "-1234567890", UID: "u1"}},
+			Nodes:          v1alpha1.RolloutCounts{Selected: 12, Members: 12, Updated: 1, Pending: 10, Failed: 1},
+			FailedNodes:    []v1alpha1.FailedNode{{Name: "seen-004", Reason: "CrashLooped", Message: "exit status 1"}},
+		}
+	})
 }
 
 func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
@@ -193,7 +172,7 @@ func flip(ctx context.Context, name string) error {
 	if nc.Status.Conditions[0].Status == metav1.ConditionTrue {
 		crashed(&nc.Status)
 	} else {
-		nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, ""
+		recovered(&nc.Status)
 	}
 
 	return admin.Status().Update(ctx, nc)

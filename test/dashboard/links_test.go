@@ -152,6 +152,6 @@ func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
 		"/tmp/kubectl evenkeel rollout undo workers":                         "",
 	} {
 		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q, ["retry workers hollow-3", "undo workers", "status workers", "status workers -w"].map((c) => "kubectl evenkeel rollout " + c)).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
-		assert.That(t, got == want, "%s: the command is %q, want %q", text, got, want)
+		assert.Equal(t, got, want, text)
 	}
 }

@@ -7,7 +7,6 @@
 package dashboard_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -39,7 +38,7 @@ const (
 
 var (
 	cluster  *localcluster.Cluster
-	admin    client.Client
+	admin    client.WithWatch
 	chromium string // path; empty: there is none
 	pictures = flag.String("pictures", "", "directory to put pictures of the page into")
 )
@@ -52,27 +51,19 @@ func TestMain(m *testing.M) {
 		if chromium, err = exec.LookPath("chromium"); err != nil {
 			fmt.Fprintln(os.Stderr, "SKIPPED, for lack of chromium: every test that needs a browser")
 		}
-		if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
+
+		scheme, config := kruntime.NewScheme(), cluster.AdminConfig()
+		config.QPS = -1
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
+			cluster.Apply(ctx, filepath.Join(root, "config/controller"))); err != nil {
 			return 0, err
 		}
-		if admin, err = clientOf(cluster); err != nil {
+		if admin, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 			return 0, err
 		}
 
 		return m.Run(), nil
 	}))
-}
-
-func clientOf(c *localcluster.Cluster) (client.Client, error) {
-	scheme := kruntime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-
-	config := c.AdminConfig()
-	config.QPS = -1
-
-	return client.New(config, client.Options{Scheme: scheme})
 }
 
 // spawn starts a program, which ends with the test.
@@ -96,10 +87,9 @@ func serve(t *testing.T, kubeconfig string, args ...string) (string, *localclust
 	c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard", "--port=0", "--kubeconfig=" + kubeconfig}, args...)...)
 	var address string
 	eventually(t, func() error {
-		lines := bufio.NewScanner(strings.NewReader(c.Said()))
-		for lines.Scan() {
-			if rest, ok := strings.CutPrefix(lines.Text(), "open "); ok {
-				address = rest
+		for line := range strings.Lines(c.Said()) {
+			if rest, ok := strings.CutPrefix(line, "open "); ok {
+				address = strings.TrimSpace(rest)
 				return nil
 			}
 		}
@@ -129,9 +119,4 @@ func controller(t *testing.T) {
 	spawn(t, "evenkeel-controller", "--kubeconfig="+cluster.AdminKubeconfig(), "--leader-elect=false", "--metrics-bind-address=0",
 		"--health-probe-bind-address="+probes)
 	eventually(t, func() error { return localcluster.Probe(t.Context(), "http://"+probes+"/readyz") })
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -80,7 +79,7 @@ func TestThousandsOfNodesAreShownAndFollowed(t *testing.T) {
 	b.do(focus("#search"))
 	b.press("n", "o", "d", "e", "-", "0", "0", "1", "7")
 	b.shows("#nodes tbody", "node-0017", "Failed")
-	nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = "True", v1alpha1.ReasonAllChecksPassed, ""
+	recovered(&nc.Status)
 	assert.NoError(t, admin.Status().Update(t.Context(), nc))
 	b.shows("#nodes tbody", "Healthy")
 	b.press(" ")
@@ -111,13 +110,12 @@ func cost(t *testing.T, b *browser, address string, served *localcluster.Process
 	var delays []time.Duration
 	for i := range 11 {
 		nc := nodeConfig(t, "node-0017")
-		want := "Failed"
-		if i%2 == 0 {
-			crashed(&nc.Status)
-		} else {
-			nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error, want = "True", v1alpha1.ReasonAllChecksPassed, "", "Healthy"
+		change, want := crashed, "Failed"
+		if i%2 == 1 {
+			change, want = recovered, "Healthy"
 		}
 
+		change(&nc.Status)
 		begin := time.Now()
 		assert.NoError(t, admin.Status().Update(t.Context(), nc))
 		b.shows("#nodes tbody", want)

@@ -34,9 +34,9 @@ func (b *browser) size(width, height int64) {
 	b.waits(fmt.Sprintf(`innerWidth === %d`, width))
 }
 
-// review looks at the page in both color schemes and sizes: nothing is wider
-// than the window, axe-core finds nothing, and a picture is kept if the state
-// has a name, and pictures are wanted.
+// review looks at the page in both color schemes and sizes, with reduced motion:
+// nothing is wider than the window or animated, axe-core finds nothing, and a
+// picture is kept if the state has a name, and pictures are wanted.
 func (b *browser) review(state string) {
 	b.t.Helper()
 	for _, size := range sizes {
@@ -44,6 +44,9 @@ func (b *browser) review(state string) {
 		for _, scheme := range []string{"light", "dark"} {
 			b.scheme(scheme)
 			b.waits(`document.documentElement.scrollWidth <= innerWidth`)
+			moving := value[int](b, `[...document.querySelectorAll("*")].map((e) => getComputedStyle(e)).filter((s) =>
+				s.transitionDuration.split(", ").some((d) => d !== "0s") || s.animationName !== "none").length`)
+			assert.Equal(b.t, moving, 0, state, scheme, "elements are animated although reduced motion is set")
 			for _, violation := range axe(b) {
 				b.t.Errorf("%s, width %d, %s: %s", state, size.width, scheme, violation)
 			}
@@ -101,8 +104,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 
 	pushWith(t, "general", 120, "--steps=2,pause,20%,pause,100%", "--max-unavailable=50%")
 	b.shows("[data-rollout=general]", "Awaiting approval", "2 updated", "58 pending")
-	b.takeOf("general", "approve")
-	b.click("#confirm-yes")
+	b.confirm("general", "approve")
 	b.shows("[data-rollout=general]", "3/5 steps done", "12 updated")
 	b.shows("#summary", "1 rollout waiting for approval")
 	b.waits(`document.getElementById("do-general-approve") !== null`)
@@ -111,8 +113,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	b.review("node")
 	b.click("#node-close")
 
-	b.takeOf("general", "approve-full")
-	b.click("#confirm-yes")
+	b.confirm("general", "approve-full")
 	b.shows("[data-rollout=general]", "Complete", "60 updated")
 	pushWith(t, "general", 7, "--steps=2,50%,100%", "--max-unavailable=50%", "--max-failures=3")
 	b.shows("[data-rollout=general]", "Halted", "hollow-3", "CrashLooped")

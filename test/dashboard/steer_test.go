@@ -33,14 +33,13 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("#legend", "Waiting\n17")
 
 	// Approve: cancelled, then confirmed.
-	b.take("approve")
+	b.take("workers", "approve")
 	b.shows("#confirm", "Approve: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout approve workers",
 		"from the local configuration to revision")
 	b.click("#confirm-no")
 	b.waits(`!document.getElementById("confirm").open`)
 	assert.Equal(t, rolloutNow(t, "workers").Spec.Approval, nil, "a cancelled action has written")
-	b.take("approve")
-	b.click("#confirm-yes")
+	b.confirm("workers", "approve")
 	b.shows("[data-rollout=workers] .done", "rollout workers approved: revision 1 passes the pause after 1 node")
 	a := rolloutNow(t, "workers").Spec.Approval
 	assert.That(t, a != nil && a.Step == 1 && a.Revision == 1, "the approval is %+v", a)
@@ -48,7 +47,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// Pause and resume.
 	b.shows("[data-rollout=workers]", "Awaiting approval", "3/5 steps done")
-	b.take("pause")
+	b.take("workers", "pause")
 	b.waits(`document.getElementById("confirm-cost").hidden`) // it restarts nothing
 	b.waits(`(document.getElementById("confirm-reason").value = "a storm") === "a storm"`)
 	b.click("#confirm-yes")
@@ -61,22 +60,19 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.click("#menu-workers")
 	b.shows("#why-workers-pause", "Not now: workers is paused already")
 	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true"`)
-	b.take("resume")
-	b.click("#confirm-yes")
+	b.confirm("workers", "resume")
 	b.shows("[data-rollout=workers] .done", "resumed")
 	assert.That(t, !rolloutNow(t, "workers").Spec.Paused, "it is still paused")
 
 	// To the end.
-	b.take("approve-full")
-	b.click("#confirm-yes")
+	b.confirm("workers", "approve-full")
 	b.shows("[data-rollout=workers]", "Complete", "18 updated")
 
 	// A bad one fails on one node: the page says why, in the words of the
 	// command line.
 	push(t, "workers", 7)
 	b.shows("[data-rollout=workers]", "revision 2", "Awaiting approval", "1/5 steps done")
-	b.take("approve-full")
-	b.click("#confirm-yes")
+	b.confirm("workers", "approve-full")
 	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")
 	b.waits(`((a) => { a?.click(); return Boolean(a); })(document.getElementById("fail-workers-hollow-3"))`) // nodes in flight still move it
 	b.shows("#node", "hollow-3", "What happens next", "rollout retry workers hollow-3", "CrashLooped")
@@ -104,23 +100,22 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// After a halt the primary action is to undo; to retry is in the menu.
 	b.waits(`document.getElementById("do-workers-undo").className === "primary"`)
-	b.take("undo")
+	b.take("workers", "undo")
 	b.shows("#confirm", "Undo: workers, revision 2?", "kubectl evenkeel rollout undo workers")
 	b.click("#confirm-no")
-	b.take("retry")
+	b.take("workers", "retry")
 	b.shows("#confirm", "Retry: workers, revision 2?", "kubectl evenkeel rollout retry workers")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "attempt 2", "1 failed", "hollow-3")
 	b.waits(`["Halted", "Complete"].includes(document.querySelector("[data-rollout=workers] .phase").textContent)`) // all others have it already
 
-	b.take("abort-rollback")
+	b.take("workers", "abort-rollback")
 	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Rolled back")
 	abort := rolloutNow(t, "workers").Spec.Abort
 	assert.That(t, abort != nil && abort.Rollback && abort.Revision == 2, "the abort is %+v", abort)
-	b.take("undo")
-	b.click("#confirm-yes")
+	b.confirm("workers", "undo")
 	b.shows("[data-rollout=workers]", "revision 3")
 	b.waits(`/rollout workers/i.test(document.getElementById("said").textContent)`) // what was done, or what became of it by now
 }
@@ -140,16 +135,10 @@ func (b *browser) readsTheLog() {
 	b.shows("#log-workers", "hollow-3", "crash-looped: 4 starts in its trial")
 }
 
-// take begins an action on the rollout workers.
-func (b *browser) take(verb string) {
-	b.t.Helper()
-	b.takeOf("workers", verb)
-}
-
-// takeOf begins an action on a rollout, once it is offered: the primary one, or
+// take begins an action on a rollout, once it is offered: the primary one, or
 // one of the menu. It clicks in the same task of the page that finds the
 // button: a change of the fleet moves the buttons, and a mouse could miss them.
-func (b *browser) takeOf(rollout, verb string) {
+func (b *browser) take(rollout, verb string) {
 	b.t.Helper()
 	b.waits(fmt.Sprintf(`(() => {
 		const button = () => document.getElementById("do-%[1]s-%[2]s");
@@ -158,6 +147,13 @@ func (b *browser) takeOf(rollout, verb string) {
 		button().click();
 		return true;
 	})()`, rollout, verb))
+}
+
+// confirm takes an action and confirms it.
+func (b *browser) confirm(rollout, verb string) {
+	b.t.Helper()
+	b.take(rollout, verb)
+	b.click("#confirm-yes")
 }
 
 func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
@@ -196,7 +192,5 @@ func userWith(t *testing.T, name string, roles ...string) string {
 		assert.Must(t, client.IgnoreAlreadyExists(err) == nil, "%v", err)
 	}
 
-	kubeconfig := assert.Value(cluster.ClientKubeconfig(name))(t)
-
-	return kubeconfig
+	return assert.Value(cluster.ClientKubeconfig(name))(t)
 }

@@ -119,8 +119,8 @@ func TestAPhoneShowsTheSummaryFailedNodesAndThePrimaryActionFirst(t *testing.T) 
 	places := value[[]float64](b, `["#summary", "#failed", "#do-waiting-approve", "#fleet-title"].map((s) => document.querySelector(s).getBoundingClientRect().top)`)
 	assert.That(t, slices.IsSorted(places) && places[2] <= 844-40, "the summary, failed nodes, the primary action and the fleet begin at %v", places)
 	b.shows("#failed", "2 failed nodes", "seen-004", "seen-017", "CrashLooped")
-	n := value[int](b, `[...document.querySelectorAll("kbd, .keys")].filter((e) => e.checkVisibility()).length`)
-	assert.That(t, n <= 0, "%d hints about keys", n)
+	assert.Equal(t, value[int](b, `[...document.querySelectorAll("kbd, .keys")].filter((e) => e.checkVisibility()).length`),
+		0, "hints about keys")
 	b.click("[id='failed-node-seen-004']")
 	b.shows("#node", "seen-004", "What happens next")
 	b.press(kb.Escape)
@@ -134,6 +134,5 @@ func TestAPhoneShowsTheSummaryFailedNodesAndThePrimaryActionFirst(t *testing.T) 
 // read returns a file of the page.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text := assert.Value(os.ReadFile(filepath.Join(root, "internal/operator/dashboard/web", name)))(t)
-	return string(text)
+	return string(assert.Value(os.ReadFile(filepath.Join(root, "internal/operator/dashboard/web", name)))(t))
 }
