@@ -36,13 +36,11 @@ func TestAPushRecordsWhatKubectlApplyWouldHave(t *testing.T) {
 		"the same":              {"old", `{"maxPods":1}`, "old"},
 		"too long for a record": {"old", `{"maxPods":"` + strings.Repeat("7", maxApplied) + `"}`, "old"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			before, after := with(tt.applied, `{"maxPods":1}`), with("", tt.kubelet)
-			assert.NoError(t, SaveApplied(before, after))
-			assert.Equal(t, after.Annotations[corev1.LastAppliedConfigAnnotation], tt.want)
-			assert.Equal(t, after.Annotations["mine"], before.Annotations["mine"])
-			assert.Equal(t, before.Annotations[corev1.LastAppliedConfigAnnotation], tt.applied)
-		})
+		before, after := with(tt.applied, `{"maxPods":1}`), with("", tt.kubelet)
+		assert.NoError(t, SaveApplied(before, after))
+		assert.Equal(t, after.Annotations[corev1.LastAppliedConfigAnnotation], tt.want, name)
+		assert.Equal(t, after.Annotations["mine"], before.Annotations["mine"], name)
+		assert.Equal(t, before.Annotations[corev1.LastAppliedConfigAnnotation], tt.applied, name)
 	}
 
 	after := with("", `{"maxPods":7}`)

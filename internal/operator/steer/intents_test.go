@@ -28,11 +28,9 @@ func TestAReasonIsTrimmedAndHasALimit(t *testing.T) {
 		"the longest reason": {strings.Repeat("é", 256), strings.Repeat("é", 256), ""},
 		"a longer reason":    {strings.Repeat("é", 257), "", "the reason has 257 characters, more than the limit of 256; nothing was changed"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := Reason(tt.text)
-			assert.Equal(t, got, tt.want)
-			assert.That(t, (tt.wantErr == "") == (err == nil) && (err == nil || err.Error() == tt.wantErr), "error %v", err)
-		})
+		got, err := Reason(tt.text)
+		assert.Equal(t, got, tt.want, name)
+		assert.That(t, (tt.wantErr == "") == (err == nil) && (err == nil || err.Error() == tt.wantErr), "%s: error %v", name, err)
 	}
 }
 
@@ -67,17 +65,15 @@ func TestWhatWaitsForARetryCanBeRetried(t *testing.T) {
 		"joining stopped": {v1alpha1.NodeConfigRolloutStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionJoiningStopped, Status: "True"}}}, ""},
 		"joining goes on": {v1alpha1.NodeConfigRolloutStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionJoiningStopped, Status: "False"}}}, "has nothing to retry"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := &v1alpha1.NodeConfigRollout{Status: test.status}
-			r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2}
-			_, err := retry(r, nil)
-			if test.want != "" {
-				assert.ErrorHas(t, err, test.want)
-				return
-			}
+		r := &v1alpha1.NodeConfigRollout{Status: test.status}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2}
+		_, err := retry(r, nil)
+		if test.want != "" {
+			assert.ErrorHas(t, err, test.want, name)
+			continue
+		}
 
-			assert.That(t, err == nil && r.Spec.Retry != nil && r.Spec.Retry.Attempt == 2, "error %v, retry %+v", err, r.Spec.Retry)
-		})
+		assert.That(t, err == nil && r.Spec.Retry != nil && r.Spec.Retry.Attempt == 2, "%s: error %v, retry %+v", name, err, r.Spec.Retry)
 	}
 }
 
@@ -107,17 +103,15 @@ func TestAContentThatFailedBeforeContinuesOnlyByForce(t *testing.T) {
 		"resume of another content": {Resume, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused, r.Status.UpdateRevision = true, revision(4, "new") }, false},
 		"resume of its own attempt": {Resume, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused, r.Status.UpdateRevision = true, revision(2, "bad") }, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := &v1alpha1.NodeConfigRollout{}
-			r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Pause: &v1alpha1.RolloutPause{}}}
-			r.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: revision(4, "bad"), CurrentRevision: revision(3, "good"), History: []v1alpha1.RolloutOutcome{{
-				Revision: 2, SHA256: "bad", Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltTooManyFailures, Message: "TooManyFailures: w-7 CrashLooped"}}}
-			tt.set(r)
-			_, err := Onward(tt.change, false)(r.DeepCopy())
-			assert.That(t, (err != nil) == tt.refuse && (err == nil || strings.Contains(err.Error(), "would roll out a configuration that failed before: "+failed)), "the error is %v", err)
-			_, err = Onward(tt.change, true)(r)
-			assert.NoError(t, err)
-		})
+		r := &v1alpha1.NodeConfigRollout{}
+		r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Pause: &v1alpha1.RolloutPause{}}}
+		r.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: revision(4, "bad"), CurrentRevision: revision(3, "good"), History: []v1alpha1.RolloutOutcome{{
+			Revision: 2, SHA256: "bad", Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltTooManyFailures, Message: "TooManyFailures: w-7 CrashLooped"}}}
+		tt.set(r)
+		_, err := Onward(tt.change, false)(r.DeepCopy())
+		refused := err != nil && strings.Contains(err.Error(), "would roll out a configuration that failed before: "+failed)
+		assert.That(t, refused == tt.refuse && (err == nil || tt.refuse), "%s: the error is %v", name, err)
+		assert.NoError(t, assert.Err(Onward(tt.change, true)(r)), name)
 	}
 }
 
@@ -135,8 +129,7 @@ func TestAnAbortIsWrittenBeforeTheFleetIsRead(t *testing.T) {
 
 		return ctx.Err()
 	}})
-	words, err := EditAndTell(t.Context(), c, "workers", 2, Abort(true, ""))
-	assert.NoError(t, err)
+	words := assert.Value(EditAndTell(t.Context(), c, "workers", 2, Abort(true, "")))(t)
 	assert.That(t, strings.HasPrefix(words, "rollout workers aborted: revision 2 stops") && strings.Contains(words, "; cannot tell which nodes change: ") &&
 		strings.HasSuffix(words, "context deadline exceeded"), "it says %q", words)
 }
@@ -156,11 +149,9 @@ func TestARetryReadsTheFleetOnceWhateverConflicts(t *testing.T) {
 			return under.Patch(ctx, o, p, options...)
 		},
 	})
-	words, err := EditObserved(t.Context(), c, "workers", 2, Retry(t.Context(), c, nil, true))
-	assert.NoError(t, err)
+	words := assert.Value(EditObserved(t.Context(), c, "workers", 2, Retry(t.Context(), c, nil, true)))(t)
 	assert.That(t, strings.HasPrefix(words, "rollout workers retried: attempt 2"), "it says %q", words)
 	once := lists
-	_, err = checkRetry(t.Context(), c, rolloutOf(t, c), nil)
-	assert.NoError(t, err)
+	assert.NoError(t, assert.Err(checkRetry(t.Context(), c, rolloutOf(t, c), nil)))
 	assert.Equal(t, once, lists-once, "lists")
 }

@@ -5,16 +5,11 @@ package steer
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -23,23 +18,24 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// halted is a fake API server with a rollout that was halted at revision 2,
-// after revision 1 had succeeded.
+// halted is an API with the rollout workers, whose revision 2 was stopped by a
+// failed node, and whose revision 1 succeeded.
 func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
-	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "r"}}
-	r.Spec.AllNodes, r.Spec.Template.Kubelet = true, fakeapi.Pods(2)
-	r.Spec.FailurePolicy.MaxFailures = new(intstr.FromInt32(1))
-	good, bad := fakeapi.Revision(t, r.Name, 1, v1alpha1.RolloutTemplate{Kubelet: fakeapi.Pods(1)}), fakeapi.Revision(t, r.Name, 2, r.Spec.Template)
-	r.Status = v1alpha1.NodeConfigRolloutStatus{
-		Phase: v1alpha1.RolloutHalted, Halt: &v1alpha1.RolloutHalt{Reason: v1alpha1.HaltTooManyFailures}, Nodes: v1alpha1.RolloutCounts{Failed: 1},
-		CurrentRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(good)},
-		UpdateRevision:  &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(bad)},
-	}
+	api := fakeapi.New(t)
+	good, bad := api.AddRevision("workers", 1, "maxPods: 1\n"), api.AddRevision("workers", 2, "maxPods: 2\n")
+	api.AddRollout("workers", "workers", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(bad.Namespace, bad.Name)
+		r.Spec.FailurePolicy.MaxFailures = new(intstr.FromInt32(1))
+		r.Status = v1alpha1.NodeConfigRolloutStatus{
+			ObservedGeneration: 1, Nodes: v1alpha1.RolloutCounts{Failed: 1},
+			Phase: v1alpha1.RolloutHalted, Halt: &v1alpha1.RolloutHalt{Reason: v1alpha1.HaltTooManyFailures},
+			CurrentRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(good)},
+			UpdateRevision:  &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(bad)},
+		}
+	})
 
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(r, good, bad).WithInterceptorFuncs(funcs).Build()
+	return interceptor.NewClient(api, funcs)
 }
 
 func rolloutOf(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
@@ -54,33 +50,6 @@ func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
 	return rolloutOf(t, c).Spec
 }
 
-func undo(t *testing.T, c client.Client, number, target int64) (string, error) {
-	t.Helper()
-	prepared, err := Undo(t.Context(), c, "workers", number, target)
-	if err != nil {
-		return "", err
-	}
-
-	return prepared.Write(t.Context(), c, false)
-}
-
-func TestAnUndoPinsTheLastRevisionThatSucceeded(t *testing.T) {
-	c := halted(t, interceptor.Funcs{})
-	words, err := undo(t, c, 0, 2)
-	assert.That(t, err == nil && strings.HasPrefix(words, "rollout workers undone: the configuration of revision 1 is the target again"),
-		"it says %q, %v", words, err)
-	pin := specOf(t, c).Pin
-	assert.That(t, pin != nil && pin.SHA256 != pin.Instead, "the pin is %+v", pin)
-}
-
-func TestAnUndoOfAnotherRevisionThanTheUserSawChangesNothing(t *testing.T) {
-	c := halted(t, interceptor.Funcs{})
-	_, err := undo(t, c, 0, 7)
-	want := `rollout "workers" is at revision 2, not 7: kubectl evenkeel rollout status workers; nothing was changed`
-	assert.That(t, err != nil && err.Error() == want, "the error is %v, want %s", err, want)
-	assert.Equal(t, specOf(t, c).Pin, nil, "the pin")
-}
-
 func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 	pushed := false
 	c := halted(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
@@ -91,7 +60,7 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 				return err
 			}
 
-			r.Spec.Template.Kubelet = fakeapi.Pods(7)
+			r.Spec.Template = v1alpha1.RolloutTemplate{Kubelet: fakeapi.Pods(7)}
 			if err := c.Update(ctx, &r); err != nil {
 				return err
 			}
@@ -99,7 +68,8 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 
 		return c.Patch(ctx, o, p, options...)
 	}})
-	words, err := undo(t, c, 1, 0)
+	prepared := assert.Value(Undo(t.Context(), c, "workers", 1, 0))(t)
+	words, err := prepared.Write(t.Context(), c, false)
 	assert.That(t, err != nil && strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) && words == "",
 		"the error is %v, and it says %q", err, words)
 	spec := specOf(t, c)
