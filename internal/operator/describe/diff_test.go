@@ -28,8 +28,6 @@ func TestContentDiff(t *testing.T) {
 			"a whole configuration\nmaxPods: unset -> 110\n2 fields set to \"0s\" or \"\", which means the default: clusterDomain, syncFrequency\n"},
 		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, merged over the local configuration of each node\n"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, ContentDiff(tt.before, tt.after, LocalOfEach), tt.want, "the changes")
-		})
+		assert.Equal(t, ContentDiff(tt.before, tt.after, LocalOfEach), tt.want, tt.name)
 	}
 }

@@ -45,13 +45,11 @@ func TestDriftIsDescribedOnceAndWithItsDetails(t *testing.T) {
 			status: v1alpha1.NodeConfigStatus{Conditions: condition("True", "FilesEdited")}, drifted: true, differs: "words", line: "FilesEdited, since 5m ago: words",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			v := &Node{Row: Row{Drift: driftOf(&tt.status)}}
-			assert.Equal(t, v.Drift.Drifted(), tt.drifted, "drifted")
-			assert.Equal(t, v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }), tt.line, "the line")
-			if v.Drift != nil {
-				assert.Equal(t, v.Drift.Differs(3), tt.differs, "it differs in")
-			}
-		})
+		v := &Node{Row: Row{Drift: driftOf(&tt.status)}}
+		assert.Equal(t, v.Drift.Drifted(), tt.drifted, name, "drifted")
+		assert.Equal(t, v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }), tt.line, name, "the line")
+		if v.Drift != nil {
+			assert.Equal(t, v.Drift.Differs(3), tt.differs, name, "it differs in")
+		}
 	}
 }

@@ -57,21 +57,19 @@ func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "", "the command was interrupted", false},
 		{"anything else", errors.New("no"), "", "", false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			err := fmt.Errorf("read rollout: %w", tt.err)
-			advised := WithAdvice(err, "v1")
-			what, next, _ := strings.Cut(advised.Error(), "\n")
-			want := err.Error()
-			if tt.what != "" {
-				want = "read rollout: " + tt.what
-			}
+		err := fmt.Errorf("read rollout: %w", tt.err)
+		advised := WithAdvice(err, "v1")
+		what, next, _ := strings.Cut(advised.Error(), "\n")
+		want := err.Error()
+		if tt.what != "" {
+			want = "read rollout: " + tt.what
+		}
 
-			assert.That(t, what == want && (next == "") == (tt.next == "") && strings.Contains(next, tt.next),
-				"the error is %q, want %q and %q", advised, want, tt.next)
-			assert.That(t, errors.Is(advised, tt.err), "the error does not wrap the original")
-			assert.Equal(t, Brief(err), want, "in brief it")
-			assert.Equal(t, fleet.Passing(err), tt.passes, "passing")
-		})
+		assert.That(t, what == want && (next == "") == (tt.next == "") && strings.Contains(next, tt.next),
+			"%s: the error is %q, want %q and %q", tt.name, advised, want, tt.next)
+		assert.That(t, errors.Is(advised, tt.err), "%s: the error does not wrap the original", tt.name)
+		assert.Equal(t, Brief(err), want, tt.name, "in brief")
+		assert.Equal(t, fleet.Passing(err), tt.passes, tt.name, "passing")
 	}
 }
 

@@ -73,44 +73,27 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 		{name: "cannot tell", status: "Unknown", reason: "SyncFailed", stage: StageUndecided, words: "has no final verdict yet (SyncFailed): the message; it runs its local configuration"},
 		{name: "a reason of another version", status: "False", reason: "Moody", stage: StageRefused, words: "refused the configuration (Moody)"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			source := sourceOf("new")
-			if tt.source != nil {
-				source = tt.source
-			}
-
-			nc := &v1alpha1.NodeConfig{Status: tt.with}
-			nc.Name, nc.Generation, nc.Spec.ConfigSource = "worker-1", 4, source
-			if tt.now != nil {
-				nc.Spec.ConfigSource = tt.now
-			}
-			if nc.Status.ObservedGeneration == 0 {
-				nc.Status.ObservedGeneration = 3
-			}
-			if tt.status != "" {
-				nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionStatus(tt.status), Reason: tt.reason, Message: "the message"}}
-			}
-
-			o := OutcomeOf(nc, source, 3)
-			assert.That(t, o.Stage == tt.stage && strings.Contains(o.Words, tt.words),
-				"stage %d, %q, want %d and %q", o.Stage, o.Words, tt.stage, tt.words)
-		})
-	}
-}
-
-func TestARefusalSaysWhatToDoAboutIt(t *testing.T) {
-	for reason, want := range map[string]string{
-		v1alpha1.ReasonNeedsDrain:      "refused until the node is cordoned and drained: kubectl drain worker-1",
-		v1alpha1.ReasonProtectedFields: "refused while the configuration changes fields that this node protects",
-		v1alpha1.ReasonCrashLooped:     "the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget new",
-	} {
-		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: sourceOf("new")}}
-		nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, Reason: reason}}
-		if reason == v1alpha1.ReasonCrashLooped {
-			nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "new", Revision: "new"}}
+		source := sourceOf("new")
+		if tt.source != nil {
+			source = tt.source
 		}
 
-		o := OutcomeOf(nc, sourceOf("new"), 0)
-		assert.That(t, strings.HasPrefix(o.Advice, want), "%s: the advice is %q, want %q", reason, o.Advice, want)
+		nc := &v1alpha1.NodeConfig{Status: tt.with}
+		nc.Name, nc.Generation, nc.Spec.ConfigSource = "worker-1", 4, source
+		if tt.now != nil {
+			nc.Spec.ConfigSource = tt.now
+		}
+		if nc.Status.ObservedGeneration == 0 {
+			nc.Status.ObservedGeneration = 3
+		}
+		if tt.status != "" {
+			nc.Status.Conditions = []metav1.Condition{{
+				Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionStatus(tt.status), Reason: tt.reason, Message: "the message",
+			}}
+		}
+
+		o := OutcomeOf(nc, source, 3)
+		assert.That(t, o.Stage == tt.stage && strings.Contains(o.Words, tt.words),
+			"%s: stage %d, %q, want %d and %q", tt.name, o.Stage, o.Words, tt.stage, tt.words)
 	}
 }

@@ -110,9 +110,7 @@ kubectl create rolebinding 'evenkeel-view-ann$(id)-o'\''x' -n default --role=eve
 		{"nobody", deny("system:anonymous", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `the request had no credentials: log in, or choose another --context, --kubeconfig or --token`},
 		{"impersonation", deny("ann", "impersonate", "", "users", "", "b"), `--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it`},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, strings.TrimPrefix(WithAdvice(tt.denied, "").Error(), tt.denied.Error()+"\n"), tt.want, "the advice")
-		})
+		assert.Equal(t, strings.TrimPrefix(WithAdvice(tt.denied, "").Error(), tt.denied.Error()+"\n"), tt.want, tt.name)
 	}
 }
 

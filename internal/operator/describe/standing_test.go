@@ -139,14 +139,6 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 	assert.That(t, none.Position == "" && none.Place() == "", "without a rollout: %+v", none)
 }
 
-func TestWhatANodeIsNotKnownToLackIsNoProblem(t *testing.T) {
-	nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{AgentVersion: "v1", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: "True"}}}}
-	got := RowOf(fleet.Pair{Config: nc, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0)).Problems
-	assert.That(t, len(got) == 0, "a Node that may not be read: %q", got)
-	got = RowOf(fleet.Pair{Config: nc}, nil, time.Minute, time.Unix(0, 0)).Problems
-	assert.That(t, len(got) == 1 && got[0] == "the Node does not exist", "a Node that does not exist: %q", got)
-}
-
 // The list of a stopped rollout keeps the names of nodes that have gone back:
 // they have not failed with what they run now.
 func TestANodeHasFailedOnlyWithTheRevisionThatItsRolloutListsItFor(t *testing.T) {
