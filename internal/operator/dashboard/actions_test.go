@@ -74,15 +74,13 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 		{"without the right", func(*v1alpha1.NodeConfigRollout) {}, "you have no right", map[string]string{
 			"pause": "you have no right", "approve": "you have no right", "abort": "you have no right", "abort-rollback": "you have no right"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := waiting()
-			tt.change(r)
-			got := reasons(new(cluster).offered(r, tt.mayNot))
-			for verb, want := range tt.want {
-				assert.That(t, strings.HasPrefix(got[verb], want) && (want != "" || got[verb] == ""),
-					"%s is not offered because %q, want %q", verb, got[verb], want)
-			}
-		})
+		r := waiting()
+		tt.change(r)
+		got := reasons(new(cluster).offered(r, tt.mayNot))
+		for verb, want := range tt.want {
+			assert.That(t, strings.HasPrefix(got[verb], want) && (want != "" || got[verb] == ""),
+				"%s: %s is not offered because %q, want %q", tt.name, verb, got[verb], want)
+		}
 	}
 }
 
@@ -123,6 +121,8 @@ func TestAContentThatFailedBeforeIsNotRolledOutWithoutAWord(t *testing.T) {
 
 func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	const reason = "a storm"
+	r, cm := after(t)
+	instead := fakeapi.RefTo(fakeapi.Revision(t, r.Name, 3, r.Spec.Template))
 	for verb, want := range map[string]v1alpha1.NodeConfigRolloutSpec{
 		"pause":          {Paused: true, PausedReason: reason},
 		"approve":        {Approval: &v1alpha1.RolloutApproval{Revision: 3, Step: 1, Reason: reason}},
@@ -130,16 +130,15 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 		"retry":          {Retry: &v1alpha1.RolloutRetry{Revision: 3, Attempt: 2}},
 		"abort":          {Abort: &v1alpha1.RolloutAbort{Revision: 3, Reason: reason}},
 		"abort-rollback": {Abort: &v1alpha1.RolloutAbort{Revision: 3, Rollback: true, Reason: reason}},
+		"undo":           {Pin: &v1alpha1.RolloutPin{SHA256: fakeapi.RefTo(cm).SHA256, Instead: instead.SHA256}},
 	} {
-		t.Run(verb, func(t *testing.T) {
-			s, _ := served(t, true, waiting())
-			because := func(reason string) *http.Request {
-				return posted(verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`)
-			}
-			answers(t, s, because(strings.Repeat("é", 257)), 400, "the reason has 257 characters, more than the limit of 256")
-			answers(t, s, because(reason), 200, "")
-			assert.NoDiff(t, cmp.Diff(want, written(t, s)))
-		})
+		s, _ := served(t, true, r.DeepCopy(), cm.DeepCopy())
+		because := func(reason string) *http.Request {
+			return posted(verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`)
+		}
+		answers(t, s, because(strings.Repeat("é", 257)), 400, "the reason has 257 characters, more than the limit of 256")
+		answers(t, s, because(reason), 200, "")
+		assert.NoDiff(t, cmp.Diff(want, written(t, s)), verb)
 	}
 }
 
@@ -164,14 +163,6 @@ func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 	return r, cm
 }
 
-func TestAnUndoPinsTheRevisionThatSucceeded(t *testing.T) {
-	r, cm := after(t)
-	s, _ := served(t, true, r, cm)
-	answers(t, s, posted("undo", `{"revision":3}`), 200, "rollout workers undone: the configuration of revision 2 is the target again")
-	pin := written(t, s).Pin
-	assert.That(t, pin != nil && pin.SHA256 == r.Status.CurrentRevision.ConfigMapRef.SHA256, "the pin is %+v", pin)
-}
-
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
 		s, _ := served(t, true, waiting())
@@ -186,6 +177,7 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	assert.That(t, d.MayNot == want, "it says %q, want %q", d.MayNot, want)
 	assert.Equal(t, reasons(d.Actions)["abort"], d.MayNot, "abort is not offered because")
 	assert.That(t, len(d.History) == 1 && d.History[0].Revision.Revision == 3 && d.History[0].Gone, "the history is %+v", d.History)
+	assert.Equal(t, d.Diff, "", "without an earlier revision")
 	assert.ErrorHas(t, assert.Err(s.clusters[0].detail(context.Background(), "others", metav1.Now().Time)),
 		`rollout "others" does not exist`, "of another rollout")
 }
@@ -195,10 +187,6 @@ func TestADetailHasTheCommandThatComparesItsRevisions(t *testing.T) {
 	s, _ := served(t, true, r, cm)
 	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
 	assert.Equal(t, d.Diff, "kubectl evenkeel config diff rollout/workers@2 rollout/workers@3", "it is")
-	r.Name, r.ResourceVersion, r.Status.CurrentRevision = "first", "", nil
-	s, _ = served(t, true, r)
-	d = assert.Value(s.clusters[0].detail(t.Context(), "first", metav1.Now().Time))(t)
-	assert.Equal(t, d.Diff, "", "without an earlier revision")
 }
 
 func TestARolloutIsSummedUp(t *testing.T) {
@@ -223,10 +211,14 @@ func TestARolloutIsSummedUp(t *testing.T) {
 	}
 }
 
-func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
+func TestARolloutNamesTheTermsOfItsTrialsItsWindowsAndTheNextOne(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
-	assert.Equal(t, viewOf(r, now).Window, "", "without windows it")
+	assert.Equal(t, viewOf(r, now).Window+ruleOf(r, "Trial"), "", "without windows and terms")
+	r.Spec.Trial = &v1alpha1.TrialTerms{
+		ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true,
+	}
+	assert.Equal(t, ruleOf(r, "Trial"), "30m, 0 restarts, pods may be lost\n", "the terms")
 	six := metav1.Duration{Duration: 6 * time.Hour}
 	r.Spec.Strategy.Windows = []v1alpha1.MaintenanceWindow{
 		{Schedule: "0 22 * * 1-5", Duration: six, TimeZone: "Europe/Berlin", Finish: v1alpha1.FinishWithin}, {Schedule: "0 8 * * 6", Duration: six},
@@ -249,13 +241,6 @@ func ruleOf(r *v1alpha1.NodeConfigRollout, key string) (text string) {
 	}
 
 	return text
-}
-
-func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
-	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
-	assert.Equal(t, ruleOf(r, "Trial"), "", "without any it")
-	r.Spec.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true}
-	assert.Equal(t, ruleOf(r, "Trial"), "30m, 0 restarts, pods may be lost\n", "it")
 }
 
 func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {

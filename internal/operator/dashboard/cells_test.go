@@ -155,14 +155,12 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 		},
 		"invalid spec": func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.MaxUnavailable = new(intstr.FromString("many")) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := waiting()
-			damage(&r.Spec)
-			got := over(t, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed")).snapshot(t.Context(), time.Now())
-			c := got.Cells["worker"]
-			assert.That(t, c.Rollout == "workers" && c.Position == describe.PositionWaiting && len(got.Notes) == 0,
-				"the node is %+v, the notes are %q", c, got.Notes)
-		})
+		r := waiting()
+		damage(&r.Spec)
+		got := over(t, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed")).snapshot(t.Context(), time.Now())
+		c := got.Cells["worker"]
+		assert.That(t, c.Rollout == "workers" && c.Position == describe.PositionWaiting && len(got.Notes) == 0,
+			"%s: the node is %+v, the notes are %q", name, c, got.Notes)
 	}
 }
 
@@ -302,7 +300,6 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 		assert.NoError(t, w.api.Create(t.Context(), cm))
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: fakeapi.RefTo(cm)}
 		known(w, r)
-		got := target()
-		assert.That(t, got == string(cm.UID), "the target's UID is %q, want %q", got, cm.UID)
+		assert.Equal(t, target(), string(cm.UID), "the target's UID")
 	})
 }

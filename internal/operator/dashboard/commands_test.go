@@ -19,14 +19,11 @@ func TestEveryAdvisedCommandCanBeCopied(t *testing.T) {
 	advised := regexp.MustCompile("kubectl evenkeel rollout ([a-z]+) ")
 	seen := 0
 	for _, dir := range []string{"rollout", "steer", "describe"} {
-		files := assert.Value(filepath.Glob(filepath.Join("..", dir, "*.go")))(t)
-		for _, file := range files {
+		for _, file := range assert.Value(filepath.Glob(filepath.Join("..", dir, "*.go")))(t) {
 			text := assert.Value(os.ReadFile(file))(t)
 			for _, m := range advised.FindAllStringSubmatch(string(text), -1) {
 				seen++
-				if !slices.Contains(verbs, m[1]) {
-					t.Errorf("%s advises %q, which the page does not offer to copy", file, m[0])
-				}
+				assert.That(t, slices.Contains(verbs, m[1]), "%s advises %q, which the page does not offer to copy", file, m[0])
 			}
 		}
 	}
@@ -38,7 +35,6 @@ func TestARevisionThatIsNoPlainWordIsInNoCommand(t *testing.T) {
 	for revision, want := range map[string]bool{
 		"0b7d3f1c-9a0e-4a62-8f0d-2f6f1f6f1f6f": true, "workers-1.abc": true, "": false, "-f": false, "a b": false, "a;reboot": false, "a\nb": false, "$(id)": false,
 	} {
-		got := plainRevision.MatchString(revision)
-		assert.That(t, got == want, "%q: %t, want %t", revision, got, want)
+		assert.Equal(t, plainRevision.MatchString(revision), want, revision)
 	}
 }

@@ -87,8 +87,7 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			time.Sleep(cacheDuration)
 		}
 
-		n := len(r.answers)
-		assert.That(t, n <= 10, "%d objects are kept", n)
+		assert.That(t, len(r.answers) <= 10, "%d objects are kept", len(r.answers))
 	})
 }
 

@@ -155,8 +155,7 @@ func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 			"Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": "",
 		} {
-			got := w.Header().Get(key)
-			assert.That(t, got == want, "%s: %s is %q, want %q", r.URL, key, got, want)
+			assert.Equal(t, w.Header().Get(key), want, r.URL, key)
 		}
 
 		policy := w.Header().Get("Content-Security-Policy")
