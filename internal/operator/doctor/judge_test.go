@@ -312,14 +312,12 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"NodeConfigs that are left over", func(f *Facts) { f.Orphans = []string{"x", "y"} },
 			[]string{"note left-over: 2 NodeConfigs: have no Node: x, y -> nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			for _, f := range Judge(well(t, tt.change)) {
-				got = append(got, fmt.Sprintf("%s %s: %s: %s -> %s", f.Severity, f.Check, f.About(), strings.Join(strings.Fields(f.Wrong), " "), f.Do))
-			}
+		var got []string
+		for _, f := range Judge(well(t, tt.change)) {
+			got = append(got, fmt.Sprintf("%s %s: %s: %s -> %s", f.Severity, f.Check, f.About(), strings.Join(strings.Fields(f.Wrong), " "), f.Do))
+		}
 
-			assert.That(t, slices.Equal(got, tt.want), "got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
-		})
+		assert.That(t, slices.Equal(got, tt.want), "%s: got:\n%s\nwant:\n%s", tt.name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 	}
 }
 

@@ -28,9 +28,8 @@ import (
 )
 
 func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
-	parts := assert.Value(Manifests())(t)
 	kinds := map[string]int{}
-	for _, p := range parts {
+	for _, p := range assert.Value(Manifests())(t) {
 		kinds[p.Of+" "+p.Want.GetKind()]++
 	}
 

@@ -131,44 +131,42 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 			f.Denied, f.Lease, f.Nodes = []Denied{{"the Lease", "forbidden"}}, Lease{Denied: true}, many(2, failed("NotReady"))
 		}, "2 nodes failed, not everything could be checked", []string{"fallen-back", "rights"}, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			facts := well(t, tt.change)
-			for i := range facts.Nodes { // as Look does
-				if facts.HasConfig {
-					facts.Situation.Add(fleet.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil, now)
-				}
+		facts := well(t, tt.change)
+		for i := range facts.Nodes { // as Look does
+			if facts.HasConfig {
+				facts.Situation.Add(fleet.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil, now)
+			}
+		}
+
+		r := NewReport(facts)
+		assert.Equal(t, r.Headline, tt.headline, tt.name)
+		// The exit code and the headline agree.
+		calm := strings.HasPrefix(tt.headline, "no problems") || strings.HasPrefix(tt.headline, "nothing could")
+		assert.That(t, (r.Level == describe.LevelProblem) != calm, "%s: the level is %s", tt.name, r.Level)
+		var listed []string
+		follow, before := map[string]int{}, 0
+		for _, f := range r.Findings {
+			at := slices.Index(severities, f.Severity)
+			assert.That(t, at >= before, "%s: %s is listed after something less severe", tt.name, f.ID)
+			before = max(at, before)
+			if f.ExplainedBy == "" {
+				listed = append(listed, f.ID)
+				continue
 			}
 
-			r := NewReport(facts)
-			assert.Equal(t, r.Headline, tt.headline, "headline")
-			// The exit code and the headline agree.
-			calm := strings.HasPrefix(tt.headline, "no problems") || strings.HasPrefix(tt.headline, "nothing could")
-			assert.That(t, (r.Level == describe.LevelProblem) != calm, "the level is %s", r.Level)
-			var listed []string
-			follow, before := map[string]int{}, 0
-			for _, f := range r.Findings {
-				at := slices.Index(severities, f.Severity)
-				assert.That(t, at >= before, "%s is listed after something less severe", f.ID)
-				before = max(at, before)
-				if f.ExplainedBy == "" {
-					listed = append(listed, f.ID)
-					continue
-				}
+			follow[f.ExplainedBy]++
+		}
 
-				follow[f.ExplainedBy]++
-			}
+		assert.That(t, slices.Equal(listed, tt.listed), "%s: listed %q, want %q", tt.name, listed, tt.listed)
+		for id, want := range tt.follow {
+			n := follow[id]
+			assert.That(t, n != 0 && (want <= 0 || n == want), "%s: %d findings follow from %s, want %d (-1: some)", tt.name, n, id, want)
+			delete(follow, id)
+		}
 
-			assert.That(t, slices.Equal(listed, tt.listed), "listed %q, want %q", listed, tt.listed)
-			for id, want := range tt.follow {
-				n := follow[id]
-				assert.That(t, n != 0 && (want <= 0 || n == want), "%d findings follow from %s, want %d (-1: some)", n, id, want)
-				delete(follow, id)
-			}
-
-			for id, n := range follow {
-				t.Errorf("%d findings follow from %s", n, id)
-			}
-		})
+		for id, n := range follow {
+			t.Errorf("%s: %d findings follow from %s", tt.name, n, id)
+		}
 	}
 }
 

@@ -76,9 +76,7 @@ func collected(t *testing.T, reader client.Reader, most int64) (*bundle, map[str
 		}
 
 		assert.NoError(t, err)
-		text, err := io.ReadAll(in)
-		assert.NoError(t, err)
-		files[h.Name] = string(text)
+		files[h.Name] = string(assert.Value(io.ReadAll(in))(t))
 		assert.Equal(t, h.Mode, 0o600, h.Name, "has mode")
 	}
 }

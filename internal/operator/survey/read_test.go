@@ -107,8 +107,7 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 		nodes = append(nodes, node(name, "v1.37.2", "a"))
 	}
 
-	got, err := Read(t.Context(), api, nodes, 5*time.Second, quiet)
-	assert.NoError(t, err)
+	got := assert.Value(Read(t.Context(), api, nodes, 5*time.Second, quiet))(t)
 	assert.Equal(t, len(got), len(answers))
 	for _, a := range got {
 		assert.Equal(t, a.Failed.ID, answers[a.Node.Name].id, a.Node.Name, a.Failed.Detail)
