@@ -64,11 +64,8 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 	// What programs read means the same.
 	for _, f := range []string{"yaml", "json"} {
 		var read corev1.ConfigMap
-		if err := yaml.Unmarshal([]byte(api.Run("rollout", "history", "reordered", "--revision", "1", "-o", f).Out), &read); err != nil {
-			t.Errorf("-o %s: %v", f, err)
-		} else if diff := cmp.Diff(content.Data, read.Data); diff != "" {
-			t.Errorf("-o %s (- want, + got)\n%s", f, diff)
-		}
+		assert.NoError(t, yaml.Unmarshal([]byte(api.Run("rollout", "history", "reordered", "--revision", "1", "-o", f).Out), &read), f)
+		assert.NoDiff(t, cmp.Diff(content.Data, read.Data), f)
 	}
 }
 

@@ -50,8 +50,7 @@ func TestEveryCommandThatAMessageNamesIsValid(t *testing.T) {
 			for _, text := range textsOf(t, path) {
 				for _, c := range commandsIn(text) {
 					found++
-					why := invalid(c)
-					assert.That(t, why == "", "%s: kubectl evenkeel %s: %s", path, strings.Join(c, " "), why)
+					assert.Equal(t, invalid(c), "", path, "kubectl evenkeel", strings.Join(c, " "))
 				}
 			}
 

@@ -36,8 +36,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 	}
 
 	got := assert.Value(payload.Decode(payload.KeyKubelet, text))(t)
-	diff := cmp.Diff(want.Fields, got.Fields)
-	assert.Must(t, diff == "", "%s\n%s", diff, text)
+	assert.NoDiff(t, cmp.Diff(want.Fields, got.Fields), string(text))
 	assert.Must(t, strings.HasPrefix(string(text), "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
 		"apiVersion and kind come first: %s", text)
 }
@@ -48,9 +47,8 @@ func TestConversionKeepsEveryField(t *testing.T) {
 	assert.NoError(t, json.Unmarshal(text, &printed))
 	fields := payload.Canonical(printed)
 	fields["apiVersion"], fields["kind"] = payload.UpstreamAPIVersion, payload.KubeletKind
-	flat := assert.Value(json.Marshal(fields))(t)
 	assert.That(t, len(fields) >= 100, "only %d fields", len(fields))
-	thereAndBack(t, flat)
+	thereAndBack(t, assert.Value(json.Marshal(fields))(t))
 }
 
 func TestConversionKeepsAnyValueOfAnyField(t *testing.T) {
@@ -83,8 +81,7 @@ func TestConversionKeepsAnyValueOfAnyField(t *testing.T) {
 			set(fields, strings.Split(f.Path, "."), value)
 		}
 
-		flat := assert.Value(json.Marshal(fields))(t)
-		thereAndBack(t, flat)
+		thereAndBack(t, assert.Value(json.Marshal(fields))(t))
 	})
 }
 
@@ -123,11 +120,9 @@ func TestConversionLimitsTheSizeOfTheResult(t *testing.T) {
 		gates[fmt.Sprintf("Gate%010d", i)] = true
 	}
 
-	text, err := json.Marshal(map[string]any{"apiVersion": payload.UpstreamAPIVersion, "kind": payload.KubeletKind, "featureGates": gates})
-	if err != nil || len(text) > payload.MaxSize {
-		t.Fatal(len(text), err)
-	}
-
+	fields := map[string]any{"apiVersion": payload.UpstreamAPIVersion, "kind": payload.KubeletKind, "featureGates": gates}
+	text := assert.Value(json.Marshal(fields))(t)
+	assert.Must(t, len(text) <= payload.MaxSize, "%d bytes", len(text))
 	const want = "large.json: the grouped form is not valid: larger than 1 MiB; nothing was written"
 	assert.Error(t, assert.Err(Convert("large.json", text, "grouped")), want)
 }

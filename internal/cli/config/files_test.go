@@ -33,9 +33,8 @@ func TestOutputOverwritesNothing(t *testing.T) {
 	assert.NoError(t, os.WriteFile(file, []byte("old"), 0o600))
 	assert.NoError(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
 	for _, path := range []string{file, link, dir} {
-		err := (&app{&command.Env{}}).output(path, []byte("new"))
-		want := "--output: " + path + " already exists: remove it, or choose another name; nothing was written"
-		assert.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
+		assert.Error(t, (&app{&command.Env{}}).output(path, []byte("new")),
+			"--output: "+path+" already exists: remove it, or choose another name; nothing was written")
 	}
 
 	text, err := os.ReadFile(file)
@@ -56,7 +55,6 @@ func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 func TestInputIsLimited(t *testing.T) {
 	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
 	a := &app{Env: &command.Env{IOStreams: genericclioptions.IOStreams{In: endless}}}
-	_, err := a.given(t.Context(), "-")
-	want := "standard input is larger than 4 MiB, which is the limit: it was not used; use a smaller file"
-	assert.That(t, err != nil && err.Error() == want, "the error is %v, want %s", err, want)
+	assert.Error(t, assert.Err(a.given(t.Context(), "-")),
+		"standard input is larger than 4 MiB, which is the limit: it was not used; use a smaller file")
 }

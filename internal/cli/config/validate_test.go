@@ -5,13 +5,11 @@ package config
 
 import (
 	"bytes"
-	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
@@ -62,58 +60,23 @@ func TestWarningsAreUnderTheVerdict(t *testing.T) {
 	assert.That(t, out.String() == want, "got %q, want %q", out.String(), want)
 }
 
-func execute(ctx context.Context, env *command.Env, args ...string) int {
-	cmd := Command(env)
-	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(args)
-	return env.Execute(ctx, cmd)
-}
-
-// validateUntil runs config validate until begun says so, and interrupts it
-// then.
-func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) fakeapi.Result {
-	t.Helper()
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	var out, errOut bytes.Buffer
-	code := make(chan int)
-	go func() {
-		env := command.NewEnv(program.Info{}, genericclioptions.IOStreams{In: in, Out: &out, ErrOut: &errOut})
-		code <- execute(ctx, env, append([]string{"validate"}, args...)...)
-	}()
-	for deadline := time.After(time.Minute); !begun(); {
-		select {
-		case <-deadline:
-			t.Fatal("it did not begin")
-		case c := <-code:
-			t.Fatalf("it ended with %d: %s", c, errOut.String())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-
-	interrupt()
-
-	return fakeapi.Result{Code: <-code, Out: out.String(), Err: errOut.String()}
-}
-
 func TestInterruptedValidateHasNoVerdict(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	seen := filepath.Join(t.TempDir(), "seen")
-	kubelet := filepath.Join(t.TempDir(), "kubelet")
+	dir := t.TempDir()
+	seen, kubelet, pipe := filepath.Join(dir, "seen"), filepath.Join(dir, "kubelet"), filepath.Join(dir, "pipe")
 	assert.NoError(t, os.WriteFile(kubelet, []byte("#!/bin/sh\n>"+seen+"\nexec sleep 60\n"), 0o700))
-	begun := func() bool { _, err := os.Stat(seen); return err == nil }
+	assert.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	file := fakeapi.File(t, fakeapi.Header)
-	got := validateUntil(t, begun, nil, file, "--component-binary=kubelet="+kubelet)
-	assert.That(t, got.Code == 2 && got.Out == "" && got.Err == "error: interrupted at "+file+"\n", "%+v", got)
+	r := newAPI(t).Begin("config", "validate", file, "--component-binary=kubelet="+kubelet)
+	assert.Eventually(t, "the kubelet runs", func() bool { _, err := os.Stat(seen); return err == nil })
+	r.Interrupt()
+	assert.Equal(t, <-r.Ended, fakeapi.Result{Code: 2, Err: "error: interrupted at " + file + "\n"})
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	assert.That(t, err == nil && len(left) == 0, "left are %v, %v", left, err)
-}
 
-func TestValidateIsInterruptedWhileReadingStandardInput(t *testing.T) {
-	in, nobody := io.Pipe()
-	defer nobody.Close()
-	got := validateUntil(t, func() bool { return true }, in, "-")
-	assert.That(t, got.Code == 2 && got.Out == "" && got.Err == "error: interrupted: nothing was judged\n", "%+v", got)
+	r = newAPI(t).Begin("config", "validate", pipe)
+	r.Interrupt()
+	assert.Equal(t, <-r.Ended, fakeapi.Result{Code: 2, Err: "error: interrupted: nothing was judged\n"}, "while it reads")
 }
 
 func TestValidateReportsAWriteError(t *testing.T) {
@@ -121,6 +84,9 @@ func TestValidateReportsAWriteError(t *testing.T) {
 	defer full.Close()
 	var errOut strings.Builder
 	env := command.NewEnv(program.Info{}, genericclioptions.IOStreams{Out: full, ErrOut: &errOut})
-	code := execute(t.Context(), env, "validate", fakeapi.File(t, fakeapi.Header), "-o", "json")
+	cmd := Command(env)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs([]string{"validate", fakeapi.File(t, fakeapi.Header), "-o", "json"})
+	code := env.Execute(t.Context(), cmd)
 	assert.That(t, code == 2 && errOut.String() == "error: write /dev/full: no space left on device\n", "%d, %s", code, errOut.String())
 }

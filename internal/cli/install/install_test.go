@@ -45,8 +45,7 @@ func with(t *testing.T, f func(*cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New(t, Command, UninstallCommand)
 		c := &cluster{api, t, &fakeapi.Installers{Client: api}}
-		parts := assert.Value(doctor.Manifests())(t)
-		for _, p := range parts {
+		for _, p := range assert.Value(doctor.Manifests())(t) {
 			if p.Want.GetKind() == "CustomResourceDefinition" {
 				c.must(api.Create(t.Context(), p.Want))
 			}
@@ -188,9 +187,8 @@ func TestInstallStopsAtTheFirstFailedNode(t *testing.T) {
 			"1 of 3 nodes installed, 1 not started; failed on b", "kubectl evenkeel install --retry b")
 		c.wantLabels("a=install b=install-failed")
 		node := &corev1.Node{}
-		if c.exists(node, "", "b"); node.Annotations[v1alpha1.AnnotationAgentFailed] != why {
-			t.Errorf("its annotations are %v, want why", node.Annotations)
-		}
+		c.exists(node, "", "b")
+		assert.Equal(t, node.Annotations[v1alpha1.AnnotationAgentFailed], why)
 
 		// Again it goes on with the others, and leaves that one alone.
 		c.Run("install", "--all-nodes", "--yes", "-o", "json").Want(t, command.ExitHalted, []string{`"state": "Failed"`}, "b: FAILED: "+why, "in this order: c", "c: installed v1.0.0", "2 of 3 nodes installed; failed on b")
@@ -199,9 +197,8 @@ func TestInstallStopsAtTheFirstFailedNode(t *testing.T) {
 		c.installers.Plays("b", fakeapi.ComesBack)
 		c.Run("install", "--retry", "b", "--yes").WantOutput(t, "b: installed v1.0.0", "1 of 1 node installed")
 		c.wantLabels("a=install b=install c=install")
-		if c.exists(node, "", "b"); node.Annotations[v1alpha1.AnnotationAgentFailed] != "" {
-			t.Errorf("its annotations are %v, want none of why", node.Annotations)
-		}
+		c.exists(node, "", "b")
+		assert.Equal(t, node.Annotations[v1alpha1.AnnotationAgentFailed], "")
 	})
 }
 
@@ -216,19 +213,17 @@ func TestInstallEndsAtNodesThatDoNotFinish(t *testing.T) {
 		"slow":      {fakeapi.Play{Waiting: "ContainerCreating"}, command.ExitTimeout, "not finished within 1m0s: its pod waits: ContainerCreating"},
 		"no-image":  {fakeapi.Play{Waiting: "ImagePullBackOff: Back-off pulling image"}, command.ExitHalted, "its pod waits: ImagePullBackOff: Back-off pulling image"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			with(t, func(c *cluster) {
-				c.node(name, tt.play)
-				c.node("z", fakeapi.ComesBack)
-				got := c.Run("install", "--all-nodes", "--yes", "--timeout", "1m", "-o", "json")
-				got.Want(t, tt.code, nil, name+": FAILED: "+tt.why, "failed on "+name)
-				var r Report
-				c.must(json.Unmarshal([]byte(got.Out), &r))
-				assert.That(t, len(r.Nodes) == 2 && r.Nodes[0].Name == name && r.Nodes[0].State == installer.Failed &&
-					strings.HasPrefix(r.Nodes[0].Why, tt.why) && r.Image == "evenkeel.dev/agent:v1.0.0", "the report is %+v", r)
+		with(t, func(c *cluster) {
+			c.node(name, tt.play)
+			c.node("z", fakeapi.ComesBack)
+			got := c.Run("install", "--all-nodes", "--yes", "--timeout", "1m", "-o", "json")
+			got.Want(t, tt.code, nil, name+": FAILED: "+tt.why, "failed on "+name)
+			var r Report
+			c.must(json.Unmarshal([]byte(got.Out), &r))
+			assert.That(t, len(r.Nodes) == 2 && r.Nodes[0].Name == name && r.Nodes[0].State == installer.Failed &&
+				strings.HasPrefix(r.Nodes[0].Why, tt.why) && r.Image == "evenkeel.dev/agent:v1.0.0", "the report is %+v", r)
 
-				c.wantLabels(name + "=install-failed")
-			})
+			c.wantLabels(name + "=install-failed")
 		})
 	}
 }

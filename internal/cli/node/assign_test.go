@@ -18,12 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -74,22 +72,19 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 			"refused until the node is cordoned and drained: kubectl drain a\n", "the assignment stays until you assign another configuration, or --local",
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
-			synctest.Test(t, func(t *testing.T) {
-				api := newAPI(t)
-				api.AddNode("a", "pool", "z1")
-				nc := api.AddNodeConfig("a", nil, nil)
-				r := api.Begin("assign", "a", "-f", file, "--yes")
-				time.Sleep(query.ObserveTimeout) // no controller answers the preflight
-				synctest.Wait()
-				if api.Read(nc); nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.ConfigMapRef == nil {
-					t.Fatalf("the assignment was not written: %s%s", r.Out, r.Err)
-				}
+		file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
+		synctest.Test(t, func(t *testing.T) {
+			api := newAPI(t)
+			nc := addAgent(api, "a", "pool", nil, nil)
+			r := api.Begin("assign", "a", "-f", file, "--yes")
+			time.Sleep(query.ObserveTimeout) // no controller answers the preflight
+			synctest.Wait()
+			if api.Read(nc); nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.ConfigMapRef == nil {
+				t.Fatalf("the assignment was not written: %s%s", r.Out, r.Err)
+			}
 
-				tt.then(api, nc)
-				(<-r.Ended).Want(t, tt.code, []string{"node a is assigned ConfigMap evenkeel-system/kubelet."}, tt.words...)
-			})
+			tt.then(api, nc)
+			(<-r.Ended).Want(t, tt.code, []string{"node a is assigned ConfigMap evenkeel-system/kubelet."}, tt.words...)
 		})
 	}
 }
@@ -108,8 +103,7 @@ func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			api := newAPI(t)
 			prepare(api)
-			api.AddNode("a", "pool", "z1")
-			api.AddNodeConfig("a", nil, nil)
+			addAgent(api, "a", "pool", nil, nil)
 			got := api.Run("assign", "a", "-f", file, "--dry-run")
 			got.Want(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"}, "note: it is not known whether node a would accept this: "+want)
 			assert.That(t, !strings.Contains(got.Out, "Preflight:"), "an answer although nobody was asked:\n%s", got.Out)
@@ -132,9 +126,6 @@ func TestAStartProbeNeedsATrial(t *testing.T) {
 }
 
 func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
-	scheme := runtime.NewScheme()
-	assert.NoError(t, v1alpha1.AddToScheme(scheme))
-	assert.NoError(t, corev1.AddToScheme(scheme))
 	source := &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{UID: "new"}}
 	broken := apierrors.NewInternalError(errors.New("no"))
 	for what, c := range map[string]struct {
@@ -154,55 +145,56 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 		"a refused pod":     {active: "new", pods: 1, phase: corev1.PodFailed, want: "no result of the start probe on node w"},
 		"it is not allowed": {active: "new", pods: 1, created: apierrors.NewForbidden(schema.GroupResource{}, "p", nil), want: "no result"},
 	} {
-		t.Run(what, func(t *testing.T) {
-			nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "w", Generation: 2}}
-			nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: 2, Active: &v1alpha1.ConfigRevision{UID: c.active}, Trial: &v1alpha1.Trial{HealthySeconds: 1}}
-			created, deleted := 0, 0
-			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(nc).WithInterceptorFuncs(interceptor.Funcs{
-				Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-					if _, is := o.(*v1alpha1.NodeConfig); is && c.get != nil {
-						return c.get
-					}
-
-					return api.Get(ctx, key, o, options...)
-				},
-				Create: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
-					created++
-					o.(*corev1.Pod).Status = corev1.PodStatus{Phase: c.phase, Reason: "OutOfcpu"}
-					if c.created != nil {
-						return c.created
-					}
-
-					return api.Create(ctx, o, options...)
-				},
-				Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
-					deleted++
-					if c.deleted != nil {
-						return c.deleted
-					}
-
-					return api.Delete(ctx, o, options...)
-				},
-				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
-			}).Build()
-			most := time.Minute
-			if c.want == "interrupted" {
-				most = time.Second / 2
-			}
-
-			ctx, cancel := context.WithTimeout(t.Context(), most)
-			defer cancel()
-			streams, _, _, notes := genericiooptions.NewTestIOStreams()
-			a := &app{&command.Env{IOStreams: streams}}
-			err := a.probe(ctx, api, assignOptions{node: "w", startProbe: "pause"}, nc, source)
-			assert.That(t, (err == nil) == (c.want == "") && strings.Contains(fmt.Sprint(err), c.want), "error %v, want in it %q", err, c.want)
-			if exit := (*command.Exit)(nil); strings.HasPrefix(c.want, "no result") {
-				assert.That(t, errors.As(err, &exit) && exit.Code == command.ExitTimeout, "the exit code of %v", err)
-			}
-
-			assert.That(t, (notes.Len() > 0) == (c.note != "") && strings.Contains(notes.String(), c.note), "notes: %s", notes)
-			assert.Equal(t, created, c.pods, "pods that were created")
-			assert.Equal(t, deleted, c.pods, "pods that were deleted")
+		under := fakeapi.New(t)
+		nc := under.AddNodeConfig("w", nil, func(st *v1alpha1.NodeConfigStatus) {
+			st.Active, st.Trial = &v1alpha1.ConfigRevision{UID: c.active}, &v1alpha1.Trial{HealthySeconds: 1}
 		})
+		created, deleted := 0, 0
+		api := interceptor.NewClient(under, interceptor.Funcs{
+			Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+				if _, is := o.(*v1alpha1.NodeConfig); is && c.get != nil {
+					return c.get
+				}
+
+				return api.Get(ctx, key, o, options...)
+			},
+			Create: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
+				created++
+				o.(*corev1.Pod).Status = corev1.PodStatus{Phase: c.phase, Reason: "OutOfcpu"}
+				if c.created != nil {
+					return c.created
+				}
+
+				return api.Create(ctx, o, options...)
+			},
+			Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+				deleted++
+				if c.deleted != nil {
+					return c.deleted
+				}
+
+				return api.Delete(ctx, o, options...)
+			},
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
+		})
+		most := time.Minute
+		if c.want == "interrupted" {
+			most = time.Second / 2
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		streams, _, _, notes := genericiooptions.NewTestIOStreams()
+		a := &app{&command.Env{IOStreams: streams}}
+		err := a.probe(ctx, api, assignOptions{node: "w", startProbe: "pause"}, nc, source)
+		cancel()
+		assert.That(t, (err == nil) == (c.want == "") && strings.Contains(fmt.Sprint(err), c.want),
+			"%s: error %v, want in it %q", what, err, c.want)
+		if exit := (*command.Exit)(nil); strings.HasPrefix(c.want, "no result") {
+			assert.That(t, errors.As(err, &exit) && exit.Code == command.ExitTimeout, "%s: the exit code of %v", what, err)
+		}
+
+		assert.That(t, (notes.Len() > 0) == (c.note != "") && strings.Contains(notes.String(), c.note), "%s: notes: %s", what, notes)
+		assert.Equal(t, created, c.pods, what, "pods that were created")
+		assert.Equal(t, deleted, c.pods, what, "pods that were deleted")
 	}
 }

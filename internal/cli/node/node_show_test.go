@@ -24,9 +24,8 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 	api := newAPI(t)
 	rev := api.AddRolledOut("trying", nil)
 	api.AddRollout("other", "trying", fakeapi.Pods(1), nil)
-	api.AddNode("trying-a", "trying", "z1")
 	start := metav1.NewTime(time.Now().Add(-7 * time.Minute))
-	api.AddNodeConfig("trying-a", fakeapi.ByRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	addAgent(api, "trying-a", "trying", fakeapi.ByRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active = fakeapi.Runs(rev)
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 60, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3}
 		st.OverriddenFields = []string{"maxPods", "podsPerCore"}
@@ -50,13 +49,12 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 
 func TestANodeShowsWhenItsAssignmentEnds(t *testing.T) {
 	api := newAPI(t)
-	api.AddNode("debugged", "debugging", "z1")
 	start := metav1.NewTime(time.Now().Add(-7 * time.Minute))
 	source := &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "debug", UID: "uid"},
 		Temporary:    &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: 15 * time.Minute}, RequestedAt: start},
 	}
-	api.AddNodeConfig("debugged", source, func(st *v1alpha1.NodeConfigStatus) {
+	addAgent(api, "debugged", "debugging", source, func(st *v1alpha1.NodeConfigStatus) {
 		st.Active = &v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "debug", UID: "uid"}
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 180, CrashLoopThreshold: 3}
 	})
@@ -74,13 +72,11 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	rev := api.AddRolledOut("broken", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
 	})
-	api.AddNode("broken-a", "broken", "z1")
-	api.AddNode("broken-b", "broken", "z1")
-	api.AddNodeConfig("broken-a", fakeapi.ByRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	addAgent(api, "broken-a", "broken", fakeapi.ByRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited:\n\x1b[31m4 times")
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: string(rev.UID), Namespace: rev.Namespace, Name: rev.Name, Time: &halted, Reason: "crash-looped"}}
 	})
-	api.AddNodeConfig("broken-b", nil, nil)
+	addAgent(api, "broken-b", "broken", nil, nil)
 	api.Run("node", "broken-a").WantOutput(t,
 		"Runs: local\n",
 		"ConfigOK: False, CrashLooped,",
@@ -171,28 +167,21 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 			st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: "r1"}}
 		}, "- the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget r1\n"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			api.AddNode(tt.name, tt.pool, "z1")
-			api.AddNodeConfig(tt.name, tt.source, tt.report)
-			api.Run("node", tt.name).WantOutput(t, tt.want)
-		})
+		addAgent(api, tt.name, tt.pool, tt.source, tt.report)
+		api.Run("node", tt.name).WantOutput(t, tt.want)
 	}
 
-	t.Run("no agent", func(t *testing.T) {
-		api.AddNode("bare", "cases", "z1")
-		api.Run("node", "bare").WantOutput(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
-			"Position: Skipped/Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: no NodeConfig")
+	api.AddNode("bare", "cases", "z1")
+	api.Run("node", "bare").WantOutput(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
+		"Position: Skipped/Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: no NodeConfig")
+
+	api.AddNodeConfig("left", nil, nil)
+	api.Run("node", "left").WantOutput(t, "Problems: the Node does not exist\n", "- nothing: the Node does not exist.")
+
+	api.AddRollout("hollow", "hollow", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow("evenkeel-system", "nowhere")
 	})
-	t.Run("no Node", func(t *testing.T) {
-		api.AddNodeConfig("left", nil, nil)
-		api.Run("node", "left").WantOutput(t, "Problems: the Node does not exist\n", "- nothing: the Node does not exist.")
-	})
-	t.Run("a rollout without its template", func(t *testing.T) {
-		api.AddRollout("hollow", "hollow", nil, func(r *v1alpha1.NodeConfigRollout) {
-			r.Spec.Template = fakeapi.Follow("evenkeel-system", "nowhere")
-		})
-		api.AddNode("hollow-a", "hollow", "z1")
-		api.AddNodeConfig("hollow-a", nil, nil)
-		api.Run("node", "hollow-a").WantOutput(t, "- rollout hollow does not assign a revision while it is Invalid\n", "- rollout hollow is Invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
-	})
+	addAgent(api, "hollow-a", "hollow", nil, nil)
+	api.Run("node", "hollow-a").WantOutput(t, "- rollout hollow does not assign a revision while it is Invalid\n",
+		"- rollout hollow is Invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
 }

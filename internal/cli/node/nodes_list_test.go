@@ -26,6 +26,13 @@ func newAPI(t *testing.T) *fakeapi.API {
 	return fakeapi.New(t, NodesCommand, Command, AssignCommand)
 }
 
+// addAgent adds a Ready Node of a pool, whose agent reports.
+func addAgent(api *fakeapi.API, name, pool string, source *v1alpha1.NodeConfigSource,
+	report func(*v1alpha1.NodeConfigStatus)) *v1alpha1.NodeConfig {
+	api.AddNode(name, pool, "z1")
+	return api.AddNodeConfig(name, source, report)
+}
+
 func TestNodesListsConfigurations(t *testing.T) {
 	api := newAPI(t)
 	const pool = "table"
@@ -112,8 +119,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 		{"*", "NodeConfigRollout", "node a", "list rollouts"},
 	} {
 		api := newAPI(t)
-		api.AddNode("a", "seen", "z1")
-		api.AddNodeConfig("a", nil, nil)
+		addAgent(api, "a", "seen", nil, nil)
 		api.Forbid(tt.verb, tt.kind)
 		api.Run(strings.Fields(tt.line)...).WantError(t, tt.want, "forbidden")
 	}
@@ -130,12 +136,10 @@ func TestNodesOfAnInvalidRolloutShowTheReason(t *testing.T) {
 func TestNodesShowANodesOwnConfigMap(t *testing.T) {
 	api := newAPI(t)
 	own := fakeapi.Add(api, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "kubelet-owner-a"}, Data: map[string]string{"kubelet": fakeapi.Header}})
-	api.AddNode("owner-a", "owner", "z1")
-	api.AddNode("owner-b", "owner", "z1")
-	api.AddNodeConfig("owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
+	addAgent(api, "owner-a", "owner", nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, fakeapi.Runs(own), fakeapi.Runs(own)
 	})
-	api.AddNodeConfig("owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
+	addAgent(api, "owner-b", "owner", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
 	api.Run("nodes", "-l", "pool=owner", "-o", "wide").WantOutput(t,
 		"owner-a Healthy kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b Healthy local local local", "ConfigMap Host")
 	api.Run("node", "owner-a").WantOutput(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
@@ -145,8 +149,7 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 	api := newAPI(t)
 	for i, version := range []string{"v0.2.0", "v0.2.0", "v0.1.0"} {
 		name := fmt.Sprintf("versions-%d", i)
-		api.AddNode(name, "versions", "z1")
-		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+		addAgent(api, name, "versions", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
 
 	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
@@ -154,12 +157,9 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 	assert.That(t, got.Err == want && got.Code == 0, "got %+v, want %q", got, want)
 	got = api.Run("nodes", "-l", "pool=versions", "-o", "json")
 	assert.That(t, got.Err == "", "as JSON: %q", got.Err)
-	if got := api.Run("node", "versions-2"); got.Err != "note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n" {
-		t.Errorf("of one node: %q", got.Err)
-	}
-
-	api.AddNode("same-version", "same-version", "z1")
-	api.AddNodeConfig("same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
+	assert.Equal(t, api.Run("node", "versions-2").Err,
+		"note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n")
+	addAgent(api, "same-version", "same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
 	got = api.Run("node", "same-version")
 	assert.That(t, got.Err == "", "of the same version: %q", got.Err)
 }
@@ -169,8 +169,7 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	for name, mode := range map[string]v1alpha1.RunMode{
 		"kinds-a": v1alpha1.RunModeSelfHosted, "kinds-b": v1alpha1.RunModeBootstrap, "kinds-c": v1alpha1.RunModeHost,
 	} {
-		api.AddNode(name, "kinds", "z1")
-		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) {
+		addAgent(api, name, "kinds", nil, func(st *v1alpha1.NodeConfigStatus) {
 			if st.RunMode = mode; mode == v1alpha1.RunModeSelfHosted {
 				st.ComponentVersion = "v1.37.0" // newer than what the Node says
 			}
@@ -198,17 +197,14 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	api := newAPI(t)
 	bad := api.AddRevision("fewer-rights", 1, "maxPods: 7\n")
-	api.AddNode("a", "fewer", "z1")
-	api.AddNodeConfig("a", fakeapi.ByRollout("fewer-rights", 1, bad, nil), func(st *v1alpha1.NodeConfigStatus) {
+	addAgent(api, "a", "fewer", fakeapi.ByRollout("fewer-rights", 1, bad, nil), func(st *v1alpha1.NodeConfigStatus) {
 		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
 	})
-	api.AddNode("b", "fewer", "z1")
-	api.AddNodeConfig("b", nil, nil)
+	addAgent(api, "b", "fewer", nil, nil)
 	healths := func() (out []describe.Standing, notes string) {
 		r := api.Run("nodes", "-o", "json")
 		var list struct{ Items []describe.Row }
-		err := json.Unmarshal([]byte(r.Out), &list)
-		assert.Must(t, err == nil, "%v: %+v", err, r)
+		assert.NoError(t, json.Unmarshal([]byte(r.Out), &list), r)
 		for _, row := range list.Items {
 			out = append(out, row.Standing)
 		}

@@ -14,38 +14,30 @@ import (
 	"syscall"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// Here are the races that no transcript can provoke; the API is the fake one of
-// controller-runtime.
+// Here are the races that no transcript can provoke; the API is a fake.
 
 func fakeAPI(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
-	r := &v1alpha1.NodeConfigRollout{}
-	r.Name = "workers"
-	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration"}`)}
-	r.Spec.AllNodes = true
+	api := fakeapi.New(t)
+	api.AddRollout("workers", "workers", fakeapi.Pods(50), nil)
 
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithInterceptorFuncs(funcs).Build()
+	return interceptor.NewClient(api, funcs)
 }
 
 func quiet() (*app, *bytes.Buffer) {
@@ -97,10 +89,7 @@ func TestAnEditKeepsConcurrentChanges(t *testing.T) {
 func TestAnEditGivesUpAfterManyConflicts(t *testing.T) {
 	c := fakeAPI(t, between(1000, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, _ := quiet()
-	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
-		r.Spec.Paused = true
-		return "paused", nil
-	}))
+	err := a.print(steer.Edit(t.Context(), c, "workers", steer.Pause("")))
 	assert.That(t, apierrors.IsConflict(err) && !read(t, c).Spec.Paused,
 		"the error is %v and paused %v, want a conflict and nothing written", err, read(t, c).Spec.Paused)
 }
@@ -114,18 +103,16 @@ func TestAPushWritesOnlyTheChangeItShowed(t *testing.T) {
 		{"somebody writes a label", func(r *v1alpha1.NodeConfigRollout) { r.Labels = map[string]string{"a": "b"} }, ""},
 		{"somebody writes the spec", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }, "somebody else changed it in the meantime: nothing was written"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := fakeAPI(t, between(1, tt.edit))
-			a, _ := quiet()
-			old := read(t, c)
-			wanted := old.DeepCopy()
-			wanted.Spec.Paused = true
-			err := (&Change{old: old, desired: wanted}).Write(t.Context(), a.Env, c)
-			r := read(t, c)
-			assert.That(t, r.Spec.Paused == (tt.want == ""), "paused is %v after the error %v", r.Spec.Paused, err)
-			assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
-				"the error is %v, want %q", err, tt.want)
-		})
+		c := fakeAPI(t, between(1, tt.edit))
+		a, _ := quiet()
+		old := read(t, c)
+		wanted := old.DeepCopy()
+		wanted.Spec.Paused = true
+		err := (&Change{old: old, desired: wanted}).Write(t.Context(), a.Env, c)
+		r := read(t, c)
+		assert.That(t, r.Spec.Paused == (tt.want == ""), "%s: paused is %v after the error %v", tt.name, r.Spec.Paused, err)
+		assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
+			"%s: the error is %v, want %q", tt.name, err, tt.want)
 	}
 }
 
@@ -136,21 +123,6 @@ func TestAPushDoesNotOverwriteARolloutCreatedMeanwhile(t *testing.T) {
 	wanted.Name = "workers"
 	err := (&Change{desired: wanted}).Write(t.Context(), a.Env, c)
 	assert.ErrorHas(t, err, `somebody else created rollout "workers" in the meantime: nothing was written`)
-}
-
-func TestAnOlderCRDIsExplained(t *testing.T) {
-	refused := apierrors.NewBadRequest(`strict decoding error: unknown field "spec.frozen"`)
-	c := fakeAPI(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
-		return refused
-	}})
-	a, _ := quiet()
-	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
-		r.Spec.Frozen = true
-		return "frozen", nil
-	}))
-	if err == nil || !strings.Contains(describe.WithAdvice(err, a.Program.Version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
-		t.Errorf("the error is %v", err)
-	}
 }
 
 func TestAWatchIsRestarted(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -43,8 +42,7 @@ func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	}
 
 	none := &v1alpha1.NodeConfigRollout{}
-	have, err := describe.StepsOf(none)
-	assert.NoError(t, err)
+	have := assert.Value(describe.StepsOf(none))(t)
 	none.Spec.Strategy.Steps = assert.Value(parseSteps(stepsFlag(nil)))(t)
 	got, err := describe.StepsOf(none)
 	assert.That(t, err == nil && reflect.DeepEqual(got, have), "without any they are %v, and given again %v (%v)", have, got, err)
@@ -57,8 +55,6 @@ func TestParseStepsNamesTheWrongStep(t *testing.T) {
 		{"0", `step 0: "0" is neither`},
 		{"1,0%", `step 1: "0%" is neither`},
 		{"101%", `step 0: "101%" is neither`},
-		{"-1", `step 0: "-1" is neither`},
-		{"1.5", `step 0: "1.5" is neither`},
 		{"+1", `step 0: "+1" is neither`},
 		{"01%", `step 0: "01%" is neither`},
 		{"99999999999", `is neither`},
@@ -127,9 +123,9 @@ func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
 	api.Run("push", "repush", "-f", file, "--dry-run").Want(t, command.ExitComplete, []string{"dry run: nothing was written\n"}, warning)
 	api.Run("push", "repush", "-f", file, "--yes").Want(t, command.ExitHalted, nil, warning,
 		"error: rollout repush was not changed: push another configuration, or use --force if the cause of the failure is repaired\n")
-	now := &v1alpha1.NodeConfigRollout{}
-	err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now)
-	assert.That(t, err == nil && now.Generation == r.Generation, "generation %d, want %d: %v", now.Generation, r.Generation, err)
+	now := r.DeepCopy()
+	api.Read(now)
+	assert.Equal(t, now.Generation, r.Generation, "generation")
 
 	got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run")
 	assert.That(t, got.Code == 0 && !strings.Contains(got.Err, "stopped"), "another configuration: exit %d: %s", got.Code, got.Err)
@@ -175,7 +171,6 @@ func TestPushRefusesALaterStepWithFewerNodes(t *testing.T) {
 		return api.Run(append([]string{"push", "shrinks", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--selector", "pool=shrinks", "--steps", steps}, more...)...)
 	}
 	push("1,50,10%", "--yes").WantError(t, "--steps: the step of 10% (1 of 3 nodes) follows the step of 50 nodes, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more; nothing was changed")
-	push("50%,10%,100%", "--yes").WantError(t, "spec.strategy.steps must not go down, but go 50%, 10%, 100%")
 	push("1,2,10%,100%", "--dry-run").WantError(t, "the step of 10% (1 of 3 nodes) follows the step of 2 nodes")
 	push("1,10%,100%", "--yes").Want(t, command.ExitComplete, []string{"rollout shrinks created"})
 

@@ -80,11 +80,9 @@ func TestVersionShowsTheHolderOfTheLease(t *testing.T) {
 		{"one that does not say", "pod-1_42", nil, &Controller{Version: ""}},
 		{"one that has gone", "", map[string]string{v1alpha1.LabelVersion: "v0.3.0"}, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			api := fakeapi.New(t, Command)
-			leaseOf(api, tt.holder, tt.labels)
-			assert.NoDiff(t, cmp.Diff(tt.want, inCluster(t, api).Controller))
-		})
+		api := fakeapi.New(t, Command)
+		leaseOf(api, tt.holder, tt.labels)
+		assert.NoDiff(t, cmp.Diff(tt.want, inCluster(t, api).Controller), tt.name)
 	}
 }
 
