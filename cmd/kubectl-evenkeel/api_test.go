@@ -7,9 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -81,17 +79,11 @@ func TestAnApplyAfterAPushGivesExactlyWhatTheManifestHas(t *testing.T) {
 		"kubectl with server-side, all": forced,
 		"another applier":               "apply --server-side --field-manager=ci",
 	}
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		t.Helper()
-		file := filepath.Join(dir, name)
-		assert.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		return file
-	}
 	const git = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","evictionHard":{"memory.available":"500Mi"},"kind":"KubeletConfiguration","maxPods":101}`
-	manifest := write("git.yaml", `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":"taken"},"spec":{`+
+	manifest := fakeapi.File(t, `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":"taken"},"spec":{`+
 		`"nodeSelector":{"matchLabels":{"team":"git"}},"strategy":{"steps":[{"nodes":"100%"}]},"template":{"kubelet":`+git+`}}}`)
-	pushed := write("b.yaml", fakeapi.Header+"maxPods: 50\npodPidsLimit: 100\nevictionHard: {nodefs.available: 5%}\nshutdownGracePeriod: null\n")
+	pushed := fakeapi.File(t, fakeapi.Header+
+		"maxPods: 50\npodPidsLimit: 100\nevictionHard: {nodefs.available: 5%}\nshutdownGracePeriod: null\n")
 	apply := func(args string) error {
 		cmd := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", append(strings.Fields(args), "--kubeconfig="+cluster.AdminKubeconfig(), "-f", manifest)...)
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -59,8 +59,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"is": "controller"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
 	}})
 
-	kubeconfig, err := cluster.ClientKubeconfig("ines")
-	assert.NoError(t, err)
+	kubeconfig := assert.Value(cluster.ClientKubeconfig("ines"))(t)
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantError(t, "an administrator can grant it")
 	ines := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ines"}}
 	create(t, bindingOf("ines", "evenkeel-installer"))
@@ -68,11 +67,9 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 		create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines", Namespace: namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "evenkeel-installer"}, Subjects: ines})
 	}
 
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	assert.NoError(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		return evenkeel(t, kubeconfig, "install", "a", "--dry-run").Code == command.ExitComplete, nil
-	}); err != nil {
-		t.Fatalf("the roles are not enough for a dry run: %v", err)
-	}
+	}), "the roles are not enough for a dry run")
 
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantOutput(t, "1 of 1 node installed")
 	installers.Plays("b", fakeapi.TakenBack)

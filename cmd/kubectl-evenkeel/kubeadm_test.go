@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,16 +20,6 @@ import (
 // kubeadm FILE: has the real kubeadm upload all that it keeps in kube-system.
 func runKubeadm(ts *testscript.TestScript, args []string) {
 	ts.Check(cluster.Kubeadm(context.Background(), ts.ReadFile(args[0]), "init phase upload-config all", "init phase addon all"))
-}
-
-// emptyOfKubeadm removes what kubeadm, and evenkeel beside it, leave in
-// kube-system.
-func emptyOfKubeadm(ctx context.Context) error {
-	if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem)); err != nil {
-		return err
-	}
-
-	return admin.DeleteAllOf(ctx, &appsv1.DaemonSet{}, client.InNamespace(metav1.NamespaceSystem))
 }
 
 // change changes a ConfigMap of kube-system.

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -114,10 +113,9 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"status":      takes("NAME FILE", status),
 			"as":          takes("USER", as),
 			"may":         takes("USER", may),
-			"generation":  takes("N NODE", generation),
 			"bare":        takes("", bare),
 			"own":         takes("", own),
-			"expect":      takes("NAME PATH VALUE", expect),
+			"expect":      takes("OBJECT PATH VALUE", expect),
 			"stopped":     takes("NAME", stopped),
 			"huge":        takes("FILE", huge),
 			"down":        takes("", func(ts *testscript.TestScript, _ []string) { ts.Check(cluster.StopAPIServer()) }),
@@ -173,7 +171,8 @@ func empty(ctx context.Context) error {
 	return errors.Join(
 		admin.DeleteAllOf(ctx, &v1alpha1.NodeConfigRollout{}), admin.DeleteAllOf(ctx, &v1alpha1.NodeConfig{}),
 		admin.DeleteAllOf(ctx, &corev1.Node{}), admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, system),
-		emptyOfKubeadm(ctx),
+		admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem)),
+		admin.DeleteAllOf(ctx, &appsv1.DaemonSet{}, client.InNamespace(metav1.NamespaceSystem)),
 	)
 }
 
@@ -275,16 +274,6 @@ func allowed(ctx context.Context, user, group, resource string) error {
 	})
 }
 
-// generation N NODE: how often the spec of a node's NodeConfig was written, and
-// its creation.
-func generation(ts *testscript.TestScript, args []string) {
-	nc := &v1alpha1.NodeConfig{}
-	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[1]}, nc))
-	if fmt.Sprint(nc.Generation) != args[0] {
-		ts.Fatalf("NodeConfig %s has generation %d, want %s", args[1], nc.Generation, args[0])
-	}
-}
-
 // own: lets a script change what is installed, which is repaired after it.
 // $CONFIG is where the manifests are, and $NOBODY the kubeconfig of a user
 // without any rights.
@@ -327,16 +316,21 @@ func stopped(ts *testscript.TestScript, args []string) {
 	}))
 }
 
-// expect NAME PATH VALUE: checks a field of a rollout, by a JSON path as
-// kubectl takes it. "" means that the rollout lacks the field.
+// expect OBJECT PATH VALUE: checks a field of a rollout, or of nodeconfig/NAME,
+// by a JSON path as kubectl takes it. "" means that the object lacks the field.
 func expect(ts *testscript.TestScript, args []string) {
 	r := &unstructured.Unstructured{}
 	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
-	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))
+	name, isNode := strings.CutPrefix(args[0], "nodeconfig/")
+	if isNode {
+		r.SetKind("NodeConfig")
+	}
+
+	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: name}, r))
 	path, got := jsonpath.New("field").AllowMissingKeys(true), &strings.Builder{}
 	ts.Check(path.Parse("{" + args[1] + "}"))
 	ts.Check(path.Execute(got, r.Object))
 	if got.String() != args[2] {
-		ts.Fatalf("%s of rollout %s is %q, want %q", args[1], args[0], got, args[2])
+		ts.Fatalf("%s of %s is %q, want %q", args[1], args[0], got, args[2])
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,14 +27,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // untar returns the files of a bundle by their name below its directory, and
@@ -69,31 +66,31 @@ type recorder struct {
 // token, in a context of this name.
 func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 	t.Helper()
-	transport, err := rest.TransportFor(cluster.AdminConfig())
-	assert.NoError(t, err)
-	to := assert.Value(url.Parse(cluster.URL()))(t)
 	r := &recorder{}
-	server := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.requests = append(r.requests, p.In.Method+" "+p.In.URL.Path)
-		if r.seen != nil {
-			r.seen(p.In.URL.Path)
-		}
-
-		p.SetURL(to)
-		p.Out.Header.Del("Authorization") // the transport authenticates as administrator
-	}})
-	t.Cleanup(server.Close)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = name
 	path := filepath.Join(t.TempDir(), "kubeconfig")
+	proxy := assert.Value(localcluster.StartProxy(cluster.AdminConfig(), path, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			r.record(request.Method, request.URL.Path)
+			request.Header.Del("Authorization") // the proxy authenticates as administrator
+			next.ServeHTTP(w, request)
+		})
+	}))(t)
+	t.Cleanup(proxy.Close)
+	config := assert.Value(clientcmd.LoadFromFile(path))(t)
+	config.AuthInfos["nobody"].Token = token
+	config.Contexts[name], config.CurrentContext = config.Contexts["proxy"], name
 	assert.NoError(t, clientcmd.WriteToFile(*config, path))
 
 	return r, path
+}
+
+func (r *recorder) record(method, path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = append(r.requests, method+" "+path)
+	if r.seen != nil {
+		r.seen(path)
+	}
 }
 
 // serveLogs makes a Node whose kubelet serves the logs of containers.
@@ -178,8 +175,7 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 
-	archive := assert.Value(os.ReadFile(entries[0].Name()))(t)
-	files, order := untar(t, archive)
+	files, order := untar(t, assert.Value(os.ReadFile(entries[0].Name()))(t))
 	for name, words := range map[string][]string{
 		"version.json":       {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
 		"doctor.json":        {`"headline": "`, "1 rollout halted, 1 node failed", "password=masked"},
@@ -239,9 +235,7 @@ func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	evenkeel(t, cluster.AdminKubeconfig(), "support-bundle", "-o", path).WantOutput(t, "namespaces/evenkeel-system/pods/ 1 Pod", "note: could not be read",
 		"the log of container controller of pod evenkeel-controller: ", "connection refused", "the log of container controller of pod evenkeel-controller before its last restart: ")
-	archive, err := os.ReadFile(path)
-	assert.NoError(t, err)
-	files, _ := untar(t, archive)
+	files, _ := untar(t, assert.Value(os.ReadFile(path))(t))
 	text := files["namespaces/evenkeel-system/configmaps/1.json"]
 	assert.That(t, strings.Contains(text, `a\u001b[31mb`), "ConfigMaps:\n%s", text)
 
