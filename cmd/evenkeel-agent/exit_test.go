@@ -24,8 +24,7 @@ func TestEachFailureToRunTheNodeHasAnExitCode(t *testing.T) {
 	}
 
 	for _, err := range []error{nil, cause} {
-		got := exitCode(err)
-		assert.That(t, got == err, "%v becomes %v", err, got)
+		assert.Equal(t, exitCode(err), err)
 	}
 }
 

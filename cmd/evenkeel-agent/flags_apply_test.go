@@ -132,19 +132,17 @@ func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 		"a kubelet that refuses the file": {[]string{"--max-pods=250", "--picky"}, nil,
 			"cannot compare the kubelet's configuration with and without its flags: rejected: picky"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f, dir := unitWith(t, c.flags...)
-			if c.with != nil {
-				c.with(f, &dir)
-			}
+		f, dir := unitWith(t, c.flags...)
+		if c.with != nil {
+			c.with(f, &dir)
+		}
 
-			words, err := f.apply(t, dir)
-			assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want) && words == "" && f.request == nil,
-				"%q, %v, request %+v; want %s", words, err, f.request, c.want)
+		words, err := f.apply(t, dir)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want) && words == "" && f.request == nil,
+			"%s: %q, %v, request %+v; want %s", name, words, err, f.request, c.want)
 
-			left, _ := filepath.Glob(filepath.Join(dir, "*"))
-			assert.That(t, left == nil, "left %q", left)
-		})
+		left, _ := filepath.Glob(filepath.Join(dir, "*"))
+		assert.That(t, left == nil, "%s: left %q", name, left)
 	}
 
 	left, _ := filepath.Glob(own + "/99-*")
@@ -190,8 +188,7 @@ func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 	initDir := t.TempDir()
 	missing, initFile := filepath.Join(initDir, "none.conf"), filepath.Join(initDir, "kubelet")
 	assert.NoError(t, os.WriteFile(initFile, nil, 0o600))
-	k, err := component.ParseKubelet([]string{"/usr/bin/kubelet", "--max-pods=250"})
-	assert.NoError(t, err)
+	k := assert.Value(component.ParseKubelet([]string{"/usr/bin/kubelet", "--max-pods=250"}))(t)
 	for _, c := range []struct {
 		o    options
 		want string
@@ -205,8 +202,7 @@ func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 	}
 
 	assert.Returns(t, k, "without the flag")((&options{}).replaceFlags(k))
-	_, err = parseAgentFlags([]string{"--flags-dropin=relative"})
-	wantUsage(t, err, `--flags-dropin must be an absolute path, not "relative"`)
+	wantUsage(t, assert.Err(parseAgentFlags([]string{"--flags-dropin=relative"})), `--flags-dropin must be an absolute path, not "relative"`)
 }
 
 func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {

@@ -70,10 +70,8 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 			"evenkeel-agent: could not tell: there is no kubelet at " + dir + "/none: file does not exist\n"},
 		{"no kubelet", []string{"--", dir + "/none"}, 3, "evenkeel-agent: there is no kubelet at " + dir + "/none: file does not exist\n"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, code := says(t, "", append([]string{"flags"}, c.args...)...)
-			assert.That(t, code == c.code && got == c.want, "exit code %d, want %d; got\n%swant\n%s", code, c.code, got, c.want)
-		})
+		got, code := says(t, "", append([]string{"flags"}, c.args...)...)
+		assert.That(t, code == c.code && got == c.want, "%s: exit code %d, want %d; got\n%swant\n%s", c.name, code, c.code, got, c.want)
 	}
 }
 

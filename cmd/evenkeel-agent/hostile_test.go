@@ -80,8 +80,7 @@ func hostileKubelet(t *testing.T) string {
 func hostileDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	store, err := checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil)
-	assert.NoError(t, err)
+	store := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil))(t)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	state := trial.State{
 		Current: trial.AdoptedConfig{Config: trial.Config{Revision: "u1", ConfigRevision: v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}, Since: at},

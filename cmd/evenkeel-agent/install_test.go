@@ -51,8 +51,7 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 
 func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 	localcluster.SkipShort(t)
-	kubelet, err := filepath.Abs("../../bin/tools/kubelet")
-	assert.NoError(t, err)
+	kubelet := assert.Value(filepath.Abs("../../bin/tools/kubelet"))(t)
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncontainerRuntimeEndpoint: unix:///nowhere.sock\n"
 	dir := t.TempDir()
 	own, init := filepath.Join(dir, "own.yaml"), filepath.Join(dir, "init")

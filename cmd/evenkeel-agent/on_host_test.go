@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,24 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// argsVar has the arguments, as JSON, with which this test binary, started
-// again, is evenkeel-agent.
-const argsVar = "EVENKEEL_AGENT_TEST_ARGS"
-
-func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
-	raw := os.Getenv(argsVar)
-	if raw == "" {
-		return
-	}
-
-	var args []string
-	assert.NoError(t, json.Unmarshal([]byte(raw), &args))
-	_ = os.Unsetenv(argsVar)
-	os.Args = append(os.Args[:1], args...)
-	main()
-	os.Exit(0)
-}
-
 // onNode runs a script that is the first process of a node with its own
 // processes and mounts; $DIR, dir, is a directory with a file system of the
 // node's alone, and "$@" is evenkeel-agent on-host. It returns what was said,
@@ -49,20 +30,16 @@ func onNode(t *testing.T, dir, script string, args ...string) (said string, code
 		t.Skip("only root can make namespaces and mounts")
 	}
 
-	exe, err := os.Executable()
-	assert.NoError(t, err)
-	raw := assert.Value(json.Marshal(args))(t)
+	exe := assert.Value(os.Executable())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `set -e; mount --make-rprivate /; mount -t proc none /proc
-		mount -t tmpfs -o mode=755 none "$DIR"; echo the host >"$DIR/file"; `+script, "sh",
-		exe, "-test.run=^TestTheAgentItselfStartedByAnotherTest$")
-	cmd.Env = append(os.Environ(), argsVar+"="+string(raw), "DIR="+dir)
+		mount -t tmpfs -o mode=755 none "$DIR"; echo the host >"$DIR/file"; `+script, "sh", exe)
+	cmd.Args = append(cmd.Args, args...)
+	cmd.Env = append(os.Environ(), mainVar+"=1", "DIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.ProcessState != nil, "%v", err)
 
 	return string(out), cmd.ProcessState.ExitCode()
 }
