@@ -87,11 +87,14 @@ func (m killedManager) Stop(ctx context.Context, name string) error {
 	return m.Manager.Stop(ctx, name)
 }
 
-// killed calls do and kills it before step at; false: do has fewer steps.
-func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
+// run is Install or Uninstall.
+type run func(*Host, context.Context, Request) (string, error)
+
+// killed makes a run and kills it before step at; false: it has fewer steps.
+func (m *model) killed(at int, do run, r Request) (was bool, err error) {
 	k := &kill{at: at}
-	host := *h
-	host.FS, host.Manager = killedFS{h.FS, k}, killedManager{h.Manager, k}
+	host := m.Host
+	host.FS, host.Manager = killedFS{m.FS, k}, killedManager{m.Manager, k}
 	defer func() {
 		if r := recover(); r == errKilled {
 			was = true
@@ -100,7 +103,7 @@ func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
 		}
 	}()
 
-	return false, do(&host)
+	return false, assert.Err(do(&host, m.t.Context(), r))
 }
 
 // bad is a flag with which an agent exits.
@@ -309,8 +312,8 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 	install, uninstall := (*Host).Install, (*Host).Uninstall
 	for _, tt := range []struct {
 		name     string
-		before   []string                                              // the agent's flags of an install before; nil: there was none
-		do, next func(*Host, context.Context, Request) (string, error) // what is killed, and what is run then
+		before   []string // the agent's flags of an install before; nil: there was none
+		do, next run      // what is killed, and what is run then
 		flags    []string
 		fails    bool     // what is run then
 		wrapped  []string // in the end, with which flags; nil: it is not
@@ -341,10 +344,7 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 					}
 
 					r.Flags, r.Keep = tt.flags, false
-					was, err := killed(&m.Host, at, func(h *Host) error {
-						_, err := tt.do(h, t.Context(), r)
-						return err
-					})
+					was, err := m.killed(at, tt.do, r)
 					if was {
 						m.good()
 						m.befalls(befalls)
@@ -383,10 +383,7 @@ func killedOnTrial(t *testing.T) *model {
 	dir := t.TempDir()
 	for at := 1; ; at++ {
 		m := newModel(t, dir)
-		was, _ := killed(&m.Host, at, func(h *Host) error {
-			_, err := h.Install(t.Context(), m.request())
-			return err
-		})
+		was, _ := m.killed(at, (*Host).Install, m.request())
 		assert.Must(t, was, "no step with a drop-in")
 		if _, err := m.disk.Lstat(m.trial("kubelet.service")); err == nil {
 			m.guard = nil
@@ -398,10 +395,7 @@ func killedOnTrial(t *testing.T) *model {
 func TestKilledUninstallAfterKilledInstallIsCompleted(t *testing.T) {
 	for at, was := 1, true; was; at++ {
 		m := killedOnTrial(t)
-		was, _ = killed(&m.Host, at, func(h *Host) error {
-			_, err := h.Uninstall(t.Context(), m.request())
-			return err
-		})
+		was, _ = m.killed(at, (*Host).Uninstall, m.request())
 		if was {
 			assert.NoError(t, assert.Err(m.Uninstall(t.Context(), m.request())), "killed before step", at, "then")
 		} else if at < 5 {
@@ -432,11 +426,7 @@ func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 		m := newModel(t, dir)
 		r := m.request()
 		r.Attempt = "pod-1"
-		was, _ = killed(&m.Host, at, func(h *Host) error {
-			_, err := h.Install(t.Context(), r)
-			return err
-		})
-		if !was {
+		if was, _ = m.killed(at, (*Host).Install, r); !was {
 			break
 		}
 
@@ -459,12 +449,9 @@ func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 }
 
 func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		do   func(*Host, context.Context, Request) (string, error)
-	}{{"install", (*Host).Install}, {"uninstall", (*Host).Uninstall}} {
+	for name, do := range map[string]run{"install": (*Host).Install, "uninstall": (*Host).Uninstall} {
 		m := newModel(t, t.TempDir())
-		assert.NoError(t, assert.Err(tt.do(&m.Host, t.Context(), m.request())))
+		assert.NoError(t, assert.Err(do(&m.Host, t.Context(), m.request())))
 		want := m.tree()
 		for _, path := range []string{m.DropIn("kubelet.service") + ".room.tmp", m.trial("kubelet.service") + ".01234567.tmp", m.record("kubelet.service") + ".01234567.tmp"} {
 			m.disk.Plant(path, []byte("half"))
@@ -472,13 +459,13 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 
 		mine := m.DropIn("kubelet.service") + ".mine"
 		m.disk.Plant(mine, nil)
-		words, err := tt.do(&m.Host, t.Context(), m.request())
-		assert.That(t, err == nil && strings.Contains(words, "nothing to do"), "%s: %q, %v", tt.name, words, err)
-		assert.NoError(t, m.disk.Remove(mine), tt.name, "a file of another author")
+		words, err := do(&m.Host, t.Context(), m.request())
+		assert.That(t, err == nil && strings.Contains(words, "nothing to do"), "%s: %q, %v", name, words, err)
+		assert.NoError(t, m.disk.Remove(mine), name, "a file of another author")
 		for _, dir := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 			_ = m.disk.Remove(filepath.Dir(dir)) // as it was planted; fails if it has files
 		}
 
-		assert.Equal(t, m.tree(), want, tt.name, "left")
+		assert.Equal(t, m.tree(), want, name, "left")
 	}
 }

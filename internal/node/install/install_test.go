@@ -203,7 +203,7 @@ func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 
 func TestInstallRestartsReplacedProgram(t *testing.T) {
 	n := newNode(t)
-	n.Place = func(bool) (string, error) { return filepath.Join(n.dir, "evenkeel-agent"), nil } // as a package's
+	n.atWork(func(*node) {}) // with the program of a package
 	n.installs()
 	tree, before := n.digest(), n.invocation()
 	raw, err := os.ReadFile(filepath.Join(n.dir, "evenkeel-agent"))
@@ -301,15 +301,16 @@ func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
 			assert.That(t, errors.Is(err, ErrTakenBack) && strings.Contains(err.Error(), tt.words), "error %v, want %q, taken back", err, tt.words)
 			n.well()
 			n.is(before, tree)
-			assert.That(t, len(n.events) == 1 && strings.HasPrefix(n.events[0], "Warning EvenkeelInstallFailed install of evenkeel-agent in front of "+n.unit+" was taken back: "), "events %q", n.events)
+			event := "Warning EvenkeelInstallFailed install of evenkeel-agent in front of " + n.unit + " was taken back: "
+			assert.That(t, len(n.events) == 1 && strings.HasPrefix(n.events[0], event), "events %q", n.events)
 
 			n.beside("agent.mode", "")
 			n.beside("kubelet.mode", "")
 			running := n.invocation()
-			if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: ") || n.invocation() != running {
-				t.Errorf("the same attempt again: %v", err)
-			}
-
+			_, err = n.Install(t.Context(), r)
+			assert.Is(t, err, ErrTakenBack, "the same attempt again")
+			assert.ErrorHas(t, err, "this attempt (pod-1) has failed before and is not repeated: ")
+			assert.Equal(t, n.invocation(), running, "the invocation")
 			r.Attempt, r.Timing = "pod-2", pace
 			assert.NoError(t, assert.Err(n.Install(t.Context(), r)), "another attempt")
 		})
@@ -320,18 +321,13 @@ func TestOnlyOneInstallerRuns(t *testing.T) {
 	n := newNode(t)
 	tree := n.digest()
 	assert.NoError(t, os.Mkdir(n.StateDir, 0o700))
-	second := make(chan error, 1)
-	n.Place = func(dry bool) (string, error) { // the first is at work
-		if !dry {
-			other := n.Host
-			_, err := other.Install(t.Context(), n.request())
-			second <- err
-		}
-
-		return filepath.Join(n.dir, "evenkeel-agent"), nil
-	}
+	var second error
+	n.atWork(func(n *node) {
+		other := n.Host
+		second = assert.Err(other.Install(t.Context(), n.request()))
+	})
 	n.installs()
-	assert.Is(t, <-second, ErrBusy, "the second one")
+	assert.Is(t, second, ErrBusy, "the second one")
 	assert.That(t, tree != n.digest(), "nothing was installed")
 }
 

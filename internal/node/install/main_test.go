@@ -216,7 +216,6 @@ type node struct {
 	out     *strings.Builder
 	manager *Systemd
 
-	mu      sync.Mutex
 	state   source.NodeState
 	renews  bool // the Lease, each time that it is looked at
 	turn    string
@@ -282,7 +281,7 @@ func newNode(t *testing.T) *node {
 	n := bareNode(t)
 	n.write(machine.Lib+"/"+n.unit, kubeadmUnit)
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn)
-	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--node-ip=192.0.2.1 --label='a b'\"\n")
+	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--node-ip=192.0.2.1 --label='a b'\"") // a last line without its end
 	n.start()
 
 	return n
@@ -408,8 +407,6 @@ func (n *node) check(_ context.Context, flags, kubelet []string, _ bool) (Checke
 
 // Snapshot, NodeAnnotation and Event implement API.
 func (n *node) Snapshot(context.Context, string) source.NodeState {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	state := n.state
 	if n.renews {
 		n.state.LeaseRenewed += "+"
@@ -419,8 +416,6 @@ func (n *node) Snapshot(context.Context, string) source.NodeState {
 }
 
 func (n *node) NodeAnnotation(context.Context, string, string) (string, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if !n.state.Reachable {
 		return "", errors.New(n.state.Cause)
 	}
@@ -429,8 +424,6 @@ func (n *node) NodeAnnotation(context.Context, string, string) (string, error) {
 }
 
 func (n *node) Event(_ context.Context, _, _ string, severity source.Severity, reason, message string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.events = append(n.events, fmt.Sprintf("%s %s %s", severity, reason, message))
 	return nil
 }
@@ -443,6 +436,18 @@ func (n *node) install() (string, error) {
 
 func (n *node) uninstall() (string, error) {
 	return n.Uninstall(n.t.Context(), n.request())
+}
+
+// atWork calls a function when an install has made its checks, and changes
+// something.
+func (n *node) atWork(do func(*node)) {
+	n.Place = func(dry bool) (string, error) {
+		if !dry {
+			do(n)
+		}
+
+		return filepath.Join(n.dir, "evenkeel-agent"), nil
+	}
 }
 
 // installs requires a successful install.

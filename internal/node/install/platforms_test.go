@@ -4,69 +4,55 @@
 package install
 
 import (
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// Each directory of testdata/platforms has the unit files of a platform in the
-// shape that the platform writes: etc and lib are those of systemd, files is
-// beside the kubelet. want is the drop-in's command line and the kubelet's, or
-// the refusal.
-func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
-	platforms, err := filepath.Glob("testdata/platforms/*")
-	if err != nil || len(platforms) == 0 {
-		t.Fatal("no platforms: ", err)
-	}
-
-	for _, platform := range platforms {
-		t.Run(filepath.Base(platform), func(t *testing.T) {
+// Each file in testdata/platforms has the unit files of a platform in the shape
+// that the platform writes, each in testdata/units has another kind of unit:
+// etc, run and lib are the directories of systemd, files is beside the kubelet.
+// want is the drop-in's command line, in which FLAGS are the agent's, and the
+// kubelet's, or the refusal. The kubelet must run under the agent with the same
+// command line as without, and systemd-analyze must accept the unit.
+func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
+	units := assert.Value(filepath.Glob("testdata/*/*.txtar"))(t)
+	assert.Must(t, len(units) >= 20, "there are %d units", len(units))
+	for _, unit := range units {
+		t.Run(filepath.Base(unit), func(t *testing.T) {
 			n := bareNode(t)
-			n.copyPlatform(platform)
-			raw := assert.Value(os.ReadFile(filepath.Join(platform, "want")))(t)
-			if words, refused := strings.CutPrefix(string(raw), "refused: "); refused {
+			dirs := map[string]string{"etc": n.m.Path(machine.Etc), "run": n.m.Path(machine.Run), "lib": n.m.Path(machine.Lib), "files": n.dir}
+			want := ""
+			for _, f := range assert.Value(txtar.ParseFile(unit))(t).Files {
+				dir, name, found := strings.Cut(f.Name, "/")
+				if !found {
+					want = strings.TrimSpace(string(f.Data))
+					continue
+				}
+
+				n.put(filepath.Join(dirs[dir], strings.Replace(name, "kubelet.service", n.unit, 1)), string(f.Data))
+			}
+
+			if words, refused := strings.CutPrefix(want, "refused: "); refused {
 				n.systemctl("daemon-reload")
-				n.refused(strings.TrimSpace(words))
+				n.refused(words)
 				return
 			}
 
-			line, kubelet, _ := strings.Cut(strings.TrimSpace(n.filled(string(raw))), "\n")
 			n.start()
-			assert.Equal(t, n.command(), strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"))
-			dropIn := n.keeps("--dynamic-config-dir=/var/lib/evenkeel")
-			assert.That(t, strings.Contains(dropIn, "\n"+line+"\n"), "the drop-in lacks %s:\n%s", line, dropIn)
+			command := n.command()
+			dropIn := n.keeps("--dynamic-config-dir=/var/lib/evenkeel", `--odd=$A 100% "q" 'x' \ é`)
+			if want != "" {
+				flags := `--dynamic-config-dir=/var/lib/evenkeel "--odd=$$A 100%% \"q\" 'x' \\ é"`
+				line, kubelet, _ := strings.Cut(n.filled(strings.Replace(want, "FLAGS", flags, 1)), "\n")
+				assert.Equal(t, command, strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"))
+				assert.That(t, strings.Contains(dropIn, "\n"+line+"\n"), "the drop-in lacks %s:\n%s", line, dropIn)
+			}
 		})
-	}
-}
-
-// copyPlatform writes the files of a platform, whose unit gets the name of this
-// node's.
-func (n *node) copyPlatform(platform string) {
-	n.t.Helper()
-	roots := map[string]string{"etc": n.m.Path(machine.Etc), "lib": n.m.Path(machine.Lib), "files": n.dir}
-	for part, root := range roots {
-		dir := filepath.Join(platform, part)
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if os.IsNotExist(err) && path == dir {
-				return nil
-			}
-			if err != nil || d.IsDir() {
-				return err
-			}
-
-			content, err := os.ReadFile(path)
-			if err == nil {
-				name := strings.Replace(strings.TrimPrefix(path, dir), "/kubelet.service", "/"+n.unit, 1)
-				n.put(filepath.Join(root, name), string(content))
-			}
-
-			return err
-		})
-		assert.NoError(n.t, err)
 	}
 }

@@ -20,40 +20,31 @@ import (
 )
 
 func TestInstallChecksTheNodeInTheAPI(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		then func(*node) // after the restart
-		back string      // why it is taken back; empty: it is not
-		said string
-	}{
-		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "not healthy within 3s: node n is not Ready", ""},
-		{"its Lease is not renewed", func(n *node) { n.renews = false }, "not healthy within 3s: the Lease of node n is not renewed", ""},
-		{"the API server does not answer", func(n *node) { n.state = source.NodeState{Cause: "connection refused"} }, "",
-			"UNIT is healthy; cannot see whether its node is Ready: the API server does not answer: connection refused"},
+	for words, then := range map[string]func(*node){
+		"not healthy within 3s: node n is not Ready":                func(n *node) { n.state.Ready = false },
+		"not healthy within 3s: the Lease of node n is not renewed": func(n *node) { n.renews = false },
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(words, func(t *testing.T) {
 			n := newNode(t)
 			tree := n.digest()
-			n.Place = func(dry bool) (string, error) {
-				if !dry {
-					n.mu.Lock()
-					defer n.mu.Unlock()
-					tt.then(n)
-				}
-
-				return filepath.Join(n.dir, "evenkeel-agent"), nil
-			}
+			n.atWork(then)
 			r := n.request()
 			r.Timing.Timeout = 3 * time.Second
 			_, err := n.Install(t.Context(), r)
-			switch {
-			case tt.back == "":
-				assert.That(t, err == nil && strings.Contains(n.out.String(), strings.ReplaceAll(tt.said, "UNIT", n.unit)) && n.digest() != tree, "error %v, said %s", err, n.out)
-			case !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), tt.back) || n.digest() != tree:
-				t.Errorf("error %v, want %s", err, tt.back)
-			}
+			assert.Is(t, err, ErrTakenBack)
+			assert.ErrorHas(t, err, words)
+			assert.Equal(t, n.digest(), tree, "the digest of the unit files")
 		})
 	}
+}
+
+func TestInstallSucceedsIfTheAPIServerStopsAnswering(t *testing.T) {
+	n := newNode(t)
+	tree := n.digest()
+	n.atWork(func(n *node) { n.state = source.NodeState{Cause: "connection refused"} })
+	assert.NoError(t, assert.Err(n.install()))
+	words := n.unit + " is healthy; cannot see whether its node is Ready: the API server does not answer: connection refused"
+	assert.That(t, strings.Contains(n.out.String(), words) && n.digest() != tree, "said %s", n.out)
 }
 
 func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {

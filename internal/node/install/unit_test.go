@@ -15,50 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// In each unit the kubelet must run under the agent with the same command line
-// as without, and systemd-analyze must accept the unit.
-func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		files map[string]string // by directory and name; UNIT is the unit
-		env   string            // kubeadm-flags.env
-	}{
-		{"etc over lib, run between", map[string]string{
-			machine.Lib + "/UNIT":              "[Service]\nExecStart=/bin/false\n",
-			machine.Etc + "/UNIT":              "[Service]\nExecStart=DIR/kubelet --healthz=HEALTHZ $A $B\n",
-			machine.Run + "/UNIT.d/20-a.conf":  "[Service]\nEnvironment=A=run B=run\n",
-			machine.Lib + "/UNIT.d/20-a.conf":  "[Service]\nEnvironment=A=lib\n",
-			machine.Etc + "/UNIT.d/10-a.conf":  "[Service]\nEnvironment=A=early\n",
-			machine.Etc + "/UNIT.d/a.disabled": "[Service]\nExecStart=/bin/false\n",
-		}, ""},
-		{"resets and continuations", map[string]string{
-			machine.Lib + "/UNIT":             "[Service]\nExecStart=/bin/false\n",
-			machine.Lib + "/UNIT.d/10-a.conf": "[X-Other]\nExecStart=/bin/false\n[Service]\n ExecStart =\nExecStart=-DIR/kubelet \\\n  # a comment within\n  --healthz=HEALTHZ \\\n; another\n  --last\n",
-		}, ""},
-		{"specifiers and quotes", map[string]string{
-			machine.Lib + "/UNIT": "[Service]\nExecStart=\"DIR/kubelet\" --healthz=HEALTHZ --unit=%n --percent=100%% \"two words\" 'single \"in\"' --tab=\\x2d a\\sb\n",
-		}, ""},
-		{"variables of all kinds", map[string]string{
-			machine.Lib + "/UNIT": "[Service]\nEnvironment=\"ONE=a b\" \"TWO=x\" EMPTY=\nEnvironmentFile=DIR/kubeadm-flags.env\nExecStart=DIR/kubelet --healthz=HEALTHZ $ONE ${ONE} --x=$TWO --y=${TWO}z $EMPTY ${EMPTY} $NONE $$TWO $${TWO} $QUOTED $LONG $TWICE ${SPACED} $INNER ${INNER} --pid=$\n",
-		}, "# comment\nQUOTED='a b' \"c d\"\nLONG=--one \\\n  --two\nTWO=file\n; also a comment\nTWICE=\"x\" 'y z'\nSPACED=  in front and behind  \nINNER=x\"y z\"\\$\n1BAD=x\n"},
-		{"no expansion", map[string]string{machine.Lib + "/UNIT": "[Service]\nEnvironment=A=1\nExecStart=:DIR/kubelet --healthz=HEALTHZ --x=$A ${A}\n"}, ""},
-		{"its own settings", map[string]string{
-			machine.Lib + "/UNIT": "[Service]\nType=notify\nNotifyAccess=all\nWatchdogSec=30\nRuntimeDirectory=kubelet\nProtectSystem=full\nExecStart=+DIR/kubelet --healthz=HEALTHZ\nTimeoutStopSec=5\nRestartPreventExitStatus=4\n",
-		}, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := bareNode(t)
-			for name, content := range tt.files {
-				n.write(strings.ReplaceAll(name, "UNIT", n.unit), content)
-			}
-
-			n.beside("kubeadm-flags.env", tt.env)
-			n.start()
-			n.keeps("--dynamic-config-dir=/var/lib/evenkeel", "--odd=$A 100% \"q\" 'x' \\ é")
-		})
-	}
-}
-
 // keeps requires that the kubelet has its command line with an agent, which
 // gets these flags, and without it again, and that the installer expands the
 // command line as systemd does. It returns the drop-in.
