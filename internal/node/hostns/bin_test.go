@@ -187,12 +187,8 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	runs := exec.Command(running, "600")
 	runs.Args[0] = "another name"
 	names := exec.Command("sh", "-c", "read line", named)
-	if in, err := names.StdinPipe(); err != nil {
-		t.Fatal(err)
-	} else {
-		t.Cleanup(func() { _ = in.Close() })
-	}
-
+	in := assert.Value(names.StdinPipe())(t)
+	t.Cleanup(func() { _ = in.Close() })
 	for _, cmd := range []*exec.Cmd{runs, names} {
 		assert.NoError(t, cmd.Start())
 		t.Cleanup(func() {
@@ -208,10 +204,7 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	// must stay too.
 	oldest, p := put(t, b, "kubelet", "kubelet 0")
 	latest, q := put(t, b, "kubelet", "the latest")
-	if oldest != more[0] {
-		t.Fatalf("%s is not %s", oldest, more[0])
-	}
-
+	assert.Must(t, oldest == more[0], "%s is not %s", oldest, more[0])
 	isNeeded := func(path string) bool { return path == needed }
 	assert.NoError(t, b.Prune(1, isNeeded, p, q))
 	kept := append([]string{running, named, needed, oldest, latest}, others...)

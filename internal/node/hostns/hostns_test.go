@@ -4,8 +4,6 @@
 package hostns
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -43,8 +41,8 @@ func onHost(t *testing.T, host *process, dir string) (p *process, said []string)
 	// those of the host.
 	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /
 		mount -t tmpfs none "$0"; cp "$1" "$0/program"; hostname container; cd "$0"; shift; exec "$@"`,
-		image, script, exe, strconv.Itoa(host.Process.Pid), dir+"/bin", image+"/program", dir+"/file", "argument")
-	cmd.Env = append(os.Environ(), doVar+"=exec", "KUBERNETES_SERVICE_HOST=10.0.0.1", "MINE=kept")
+		image, script, exe, dir+"/bin", image+"/program", dir+"/file", "argument")
+	cmd.Env = append(os.Environ(), doVar+"=exec "+strconv.Itoa(host.Process.Pid), "KUBERNETES_SERVICE_HOST=10.0.0.1", "MINE=kept")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS |
 		syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWCGROUP}
 	p = start(t, cmd)
@@ -103,60 +101,45 @@ func TestEnterDoesNothingOnTheHost(t *testing.T) {
 	assert.NoError(t, CheckPIDs(false), "CheckPIDs")
 }
 
-func TestCheckPIDsRefusesOtherPIDNamespaces(t *testing.T) {
-	inside := shell(t, syscall.CLONE_NEWPID, "mount -t proc none /proc; echo ready; exec sleep 600") // a pod that shares its processes
-	pod := strconv.Itoa(inside.Process.Pid)
+func TestProcessThatCannotMoveToTheHostIsRefused(t *testing.T) {
+	host := strconv.Itoa(shell(t, 0, "echo ready; exec sleep 600").Process.Pid)
+	// A pod that shares its processes.
+	pod := strconv.Itoa(shell(t, syscall.CLONE_NEWPID, "mount -t proc none /proc; echo ready; exec sleep 600").Process.Pid)
 	const own = `mount --make-rprivate /; mount -t proc none /proc; `
+	const cannot = "refused: cannot move to the host: "
+	script := func(text string) []string { return []string{"/bin/sh", "-ec", text} }
 	for _, tt := range []struct {
 		name, do string
 		before   []string
 		flags    uintptr
 		words    []string
 	}{
-		{"the container's first process", "check", []string{"/bin/sh", "-ec", own + `exec "$0"`}, syscall.CLONE_NEWPID,
+		{"the container's first process", "check", script(own + `exec "$0"`), syscall.CLONE_NEWPID,
 			[]string{"this process (1) is the first of a container", "hostPID: true"}},
-		{"below a container's shell", "check in a pod", []string{"/bin/sh", "-ec", own + `"$0"; exit`}, syscall.CLONE_NEWPID,
+		{"below a container's shell", "check in a pod", script(own + `"$0"; exit`), syscall.CLONE_NEWPID,
 			[]string{"process 1 is the container's, not the node's", "hostPID: true"}},
-		{"below a node's first process that is itself in a container", "check", []string{"/bin/sh", "-ec", own + `"$0"; exit`}, syscall.CLONE_NEWPID,
-			[]string{"<nil>"}},
+		{"below a node's first process that is itself in a container", "check", script(own + `"$0"; exit`), syscall.CLONE_NEWPID,
+			[]string{"refused: <nil>"}},
 		{"a pod that shares its processes", "check", []string{"nsenter", "--target=" + pod, "--pid", "--mount"}, 0,
 			[]string{"process 1 is the first of the pod, not of the node", "hostPID: true"}},
-		{"the host's /proc without its processes", "check", []string{"/bin/sh", "-ec", `exec "$0"`}, syscall.CLONE_NEWPID,
+		{"the host's /proc without its processes", "check", script(`exec "$0"`), syscall.CLONE_NEWPID,
 			[]string{"/proc shows another PID namespace, in which this process (1) has the ID ", "hostPID: true"}},
-		{"no /proc", "check", []string{"/bin/sh", "-ec", `mount --make-rprivate /; mount -t tmpfs none /proc; exec "$0"`}, 0,
+		{"no /proc", "check", script(`mount --make-rprivate /; mount -t tmpfs none /proc; exec "$0"`), 0,
 			[]string{"/proc cannot be read", "no such file"}},
-		{"a /proc that hides others", "check", []string{"/bin/sh", "-ec", `mount --make-rprivate /; mount -t proc -o hidepid=2 none /proc; exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0"`}, 0,
+		{"a /proc that hides others", "check", script(`mount --make-rprivate /; mount -t proc -o hidepid=2 none /proc; exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0"`), 0,
 			[]string{"/proc hides other processes", "no such file"}},
+
+		{"no capabilities", "enter " + host, []string{"setpriv", "--bounding-set=-sys_admin"}, 0,
+			[]string{cannot, "enter the mnt namespace", "privileged: true", "operation not permitted"}},
+		{"another user", "enter " + host, []string{"setpriv", "--reuid=65534", "--clear-groups"}, 0,
+			[]string{cannot + "process " + host + " cannot be inspected", "privileged: true", "permission denied"}},
+		{"no such process", "enter 999999999", nil, 0, []string{cannot + "process 999999999 is not visible in /proc", "no such file"}},
+		{"another PID namespace", "enter " + pod, nil, 0, []string{cannot, "is in another PID namespace", "hostPID: true"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := again(t, tt.do, tt.before...)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags | syscall.CLONE_NEWNS}
-			p := start(t, cmd)
-			says(t, p.line(t), slices.Concat([]string{"refused: "}, tt.words)...)
-		})
-	}
-}
-
-func TestHostThatCannotBeEnteredIsRefused(t *testing.T) {
-	host := shell(t, 0, "echo ready; exec sleep 600")
-	pod := shell(t, syscall.CLONE_NEWPID, "echo ready; exec sleep 600")
-	pid := strconv.Itoa(host.Process.Pid)
-	for _, tt := range []struct {
-		name   string
-		before []string
-		pid    string
-		words  []string
-	}{
-		{"no capabilities", []string{"setpriv", "--bounding-set=-sys_admin"}, pid, []string{"enter the mnt namespace", "privileged: true", "operation not permitted"}},
-		{"another user", []string{"setpriv", "--reuid=65534", "--clear-groups"}, pid, []string{"process " + pid + " cannot be inspected", "privileged: true", "permission denied"}},
-		{"no such process", []string{"env"}, "999999999", []string{"process 999999999 is not visible in /proc", "no such file"}},
-		{"another PID namespace", []string{"env"}, strconv.Itoa(pod.Process.Pid), []string{"is in another PID namespace", "hostPID: true"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cmd := again(t, "enter", tt.before...)
-			cmd.Args = append(cmd.Args, tt.pid)
-			p := start(t, cmd)
-			says(t, p.line(t), slices.Concat([]string{"refused: cannot move to the host: "}, tt.words)...)
+			says(t, start(t, cmd).line(t), append(tt.words, "refused: ")...)
 		})
 	}
 }
@@ -189,26 +172,20 @@ func TestDropLeavesNoThreadWithPrivileges(t *testing.T) {
 	out, _ := again(t, "drop").CombinedOutput() // its exit code is always 1
 	noCgo(t, out)
 	want := map[string]string{
-		"Uid:": "65534 65534 65534 65534", "Gid:": "65534 65534 65534 65534", "Groups:": "", "NoNewPrivs:": "1",
-		"CapInh:": "0000000000000000", "CapPrm:": "0000000000000000", "CapEff:": "0000000000000000", "CapAmb:": "0000000000000000",
+		"Uid": "65534 65534 65534 65534", "Gid": "65534 65534 65534 65534", "Groups": "", "NoNewPrivs": "1",
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000",
 	}
 	found := map[string]int{}
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) == 0 {
-			continue
-		}
-
-		if value, ok := want[fields[0]]; ok {
-			found[fields[0]]++
-			if got := strings.Join(fields[1:], " "); got != value {
-				t.Errorf("%s is %q, want %q", fields[0], got, value)
-			}
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(line, ":")
+		if want, ok := want[name]; ok {
+			found[name]++
+			assert.Equal(t, strings.Join(strings.Fields(value), " "), want, name)
 		}
 	}
 
 	for name := range want {
-		if found[name] < 2 || found[name] != found["Uid:"] { // Go programs have several threads
+		if found[name] < 2 || found[name] != found["Uid"] { // Go programs have several threads
 			t.Errorf("%s is there %d times:\n%s", name, found[name], out)
 		}
 	}

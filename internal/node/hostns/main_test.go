@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // doVar makes this test binary carry out a command instead of the tests.
@@ -33,75 +34,41 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// carryOut acts as the first process of a container: check; or enter PID; or
-// exec PID DIR PROGRAM ARG...
-func carryOut(do string, args []string) error {
-	if do == "check" || do == "check in a pod" {
-		return CheckPIDs(do != "check")
-	}
+// carryOut acts as the first process of a container: check; or drop, and print
+// the status of each thread; or enter PID; or exec PID, with the arguments DIR
+// PROGRAM ARG...
+func carryOut(do string, args []string) (err error) {
+	defer must.Catch(&err)
 
-	if do == "drop" || do == "drop again" {
-		if err := Drop(); err != nil {
-			return err
+	switch do {
+	case "check":
+		return CheckPIDs(false)
+	case "check in a pod":
+		return CheckPIDs(true)
+	case "drop again":
+		must.OK(Drop())
+		return Drop()
+	case "drop":
+		must.OK(Drop())
+		for _, task := range must.Get(filepath.Glob("/proc/self/task/*/status")) { // each thread
+			fmt.Print(string(must.Get(os.ReadFile(task))))
 		}
-		if do == "drop again" {
-			return Drop()
-		}
 
-		return printStatus()
+		return nil
 	}
 
-	pid, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
-	}
-
-	host, err := Open(pid)
-	if err != nil {
-		return err
-	}
+	do, pid, _ := strings.Cut(do, " ")
+	host := must.Get(Open(must.Get(strconv.Atoi(pid))))
 	if do == "enter" {
 		return host.Enter()
 	}
 
-	p, err := OpenProgram(args[2])
-	if err != nil {
-		return err
-	}
-	if err := host.Enter(); err != nil {
-		return err
-	}
+	p := must.Get(OpenProgram(args[1]))
+	must.OK(host.Enter())
+	bin := must.Get(OpenBin(args[0]))
+	path := must.Get(bin.Put(p))
 
-	bin, err := OpenBin(args[1])
-	if err != nil {
-		return err
-	}
-
-	path, err := bin.Put(p)
-	if err != nil {
-		return err
-	}
-
-	return syscall.Exec(path, append([]string{path}, args[3:]...), Environ(os.Environ()))
-}
-
-// printStatus prints the kernel's status of every thread of this process.
-func printStatus() error {
-	tasks, err := filepath.Glob("/proc/self/task/*/status")
-	if err != nil {
-		return err
-	}
-
-	for _, task := range tasks {
-		raw, err := os.ReadFile(task)
-		if err != nil {
-			return err
-		}
-
-		fmt.Print(string(raw))
-	}
-
-	return nil
+	return syscall.Exec(path, append([]string{path}, args[2:]...), Environ(os.Environ()))
 }
 
 // again returns a command that starts this test binary with doVar.
