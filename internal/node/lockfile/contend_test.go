@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -135,29 +134,21 @@ func TestAnOpenDuringTheWaitCountsForAWhile(t *testing.T) {
 			t.Parallel()
 			path := lockPath(t)
 			_, kill := startHolder(t, path)
-			waits := make(chan struct{})
-			waiting := sync.OnceFunc(func() { close(waits) }) // also called when the holder is found to have ended
-			got := make(chan *Claim, 1)
-			go func() {
-				claim, err := Contender{Path: path, Yield: true}.Acquire(t.Context(), func(error) { waiting() })
-				assert.OK(t, err)
-				got <- claim
-			}()
-			<-waits
+			waiter := startPeer(t, Contender{Path: path, Yield: true})
+			waiter.hears("waiting")
 			touchOpen(t, path)
 			if old {
 				<-time.After(openMemory + 2*checkInterval) // nothing to poll for: this is about time
 			}
 
 			kill()
-			claim := <-got
+			waiter.hears("held")
 			if old {
-				notContended(t, claim)
+				<-time.After(checkInterval + checkInterval/2) // as above
+				waiter.saidNothingOf("contended")
 			} else {
-				contended(t, claim, ErrContended, path, "was opened")
+				waiter.hears("contended", path, ErrContended.Error(), "was opened")
 			}
-
-			assert.NoError(t, claim.Release())
 		})
 	}
 }
@@ -284,15 +275,6 @@ func mounted(t *testing.T, kind string) string {
 	}
 
 	return mount("overlay", fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", below), 0)
-}
-
-func TestClosedFile(t *testing.T) {
-	file := assert.Value(open(lockPath(t)))(t)
-	_ = file.Close()
-	pids := waitersFor(file)
-	assert.That(t, pids == nil && !isAt(file.Name(), file), "waiters %v", pids)
-	assert.That(t, flockWait(file) != nil, "flockWait locked a closed file")
-	assert.That(t, assert.Err(newWatch(file, true)) != nil, "newWatch watches a closed file")
 }
 
 // ran returns the processor time of all threads of a process, and how often

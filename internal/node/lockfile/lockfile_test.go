@@ -43,11 +43,7 @@ func hold(path string) {
 		err = unix.Flock(fd, unix.LOCK_EX)
 	}
 
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-
+	exitIf(err)
 	fmt.Println("held")
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
 	os.Exit(0)
@@ -195,16 +191,18 @@ func unwritable(t *testing.T) string {
 	return path
 }
 
-func TestFailedFlockIsNotErrHeld(t *testing.T) {
+func TestClosedFileIsAnErrorAndNotErrHeld(t *testing.T) {
 	path := lockPath(t)
-	file, err := os.Create(path)
-	assert.NoError(t, err)
+	file := assert.Value(open(path))(t)
 	_ = file.Close()
-	err = flock(file)
+	err := flock(file)
 	wantError(t, err, unix.EBADF, path, "flock")
 	assert.That(t, !errors.Is(err, ErrHeld), "%v is ErrHeld", err)
 	assert.Is(t, (&Lock{file: file}).Release(), unix.EBADF, "Release")
 	assert.Equal(t, holderOf(file), 0, "holder of a closed file")
+	assert.That(t, waitersFor(file) == nil && !isAt(path, file), "waiters %v", waitersFor(file))
+	assert.That(t, flockWait(file) != nil, "flockWait locked a closed file")
+	assert.That(t, assert.Err(newWatch(file, true)) != nil, "newWatch watches a closed file")
 }
 
 // untrusted is a user, and a group, that the tests do not trust.

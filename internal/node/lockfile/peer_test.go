@@ -30,11 +30,7 @@ const contendVar = "LOCKFILE_TEST_CONTEND"
 // input makes it end.
 func contend(text string) {
 	var c Contender
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		fmt.Println("failed", err)
-		os.Exit(1)
-	}
-
+	exitIf(json.Unmarshal([]byte(text), &c))
 	starve := os.Getenv(starveVar) != ""
 	c.Notice = func(err error) { fmt.Println("notice", err) }
 	if starve {
@@ -48,11 +44,7 @@ func contend(text string) {
 
 		fmt.Println("waiting", err)
 	})
-	if err != nil {
-		fmt.Println("failed", err)
-		os.Exit(1)
-	}
-
+	exitIf(err)
 	fmt.Println("held")
 	go func() {
 		<-claim.Contended()
@@ -65,6 +57,14 @@ func contend(text string) {
 	}
 
 	os.Exit(0)
+}
+
+// exitIf ends a process that this test has started if it failed.
+func exitIf(err error) {
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
 }
 
 // tracedVar makes a process stop when it has started, traced by the thread that
@@ -84,10 +84,7 @@ func starveOfFiles() {
 
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &plenty)
 	next, err := unix.Dup(0) // the lowest that is free
-	if err != nil {
-		panic(err)
-	}
-
+	exitIf(err)
 	_ = unix.Close(next)
 	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + 1, Max: plenty.Max})
 }

@@ -89,37 +89,31 @@ func (s *steps) run(pid int) {
 	}
 }
 
+// calls are the system calls at which the file may be opened.
+var calls = map[uint64]string{
+	unix.SYS_OPENAT: "openat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_FSTAT: "fstat", unix.SYS_FLOCK: "flock", unix.SYS_READ: "read",
+	unix.SYS_CLOSE: "close", unix.SYS_INOTIFY_INIT1: "inotify_init1", unix.SYS_INOTIFY_ADD_WATCH: "inotify_add_watch",
+}
+
 func (s *steps) call(thread int) {
 	var regs unix.PtraceRegs
 	assert.NoError(s.t, unix.PtraceGetRegs(thread, &regs))
 	begins := !s.inside[thread]
 	s.inside[thread] = begins
-	name, path := "", ""
-	switch regs.Orig_rax {
-	case unix.SYS_OPENAT:
-		name, path = "openat", s.text(thread, regs.Rsi, 256)
-	case unix.SYS_NEWFSTATAT:
-		name, path = "newfstatat", s.text(thread, regs.Rsi, 256)
-	case unix.SYS_FSTAT:
-		name = "fstat"
-	case unix.SYS_INOTIFY_INIT1:
-		name = "inotify_init1"
-	case unix.SYS_INOTIFY_ADD_WATCH:
-		name = "inotify_add_watch"
-	case unix.SYS_FLOCK:
+	name, path := calls[regs.Orig_rax], ""
+	switch name {
+	case "openat", "newfstatat":
+		path = s.text(thread, regs.Rsi, 256)
+	case "flock":
 		name = fmt.Sprintf("flock %d", regs.Rsi)
-	case unix.SYS_READ:
-		name = "read"
-	case unix.SYS_CLOSE:
-		name = "close"
-	case unix.SYS_WRITE:
-		switch said := s.text(thread, regs.Rsi, min(regs.Rdx, 256)); {
-		case regs.Rdi != 1:
-		case strings.HasPrefix(said, "held") && !s.has:
+	}
+
+	if regs.Orig_rax == unix.SYS_WRITE && regs.Rdi == 1 {
+		said := s.text(thread, regs.Rsi, min(regs.Rdx, 256))
+		s.told = s.told || strings.HasPrefix(said, "contended")
+		if strings.HasPrefix(said, "held") && !s.has {
 			s.has = true
 			s.held()
-		case strings.HasPrefix(said, "contended"):
-			s.told = true
 		}
 	}
 
@@ -165,9 +159,7 @@ func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 				assert.NoError(t, os.WriteFile(path, nil, 0o600))
 				var file *os.File
 				waits := make(chan error, 1)
-				open := func() {
-					file = assert.Value(os.Open(path))(t)
-				}
+				open := func() { file = assert.Value(os.Open(path))(t) }
 				s := &steps{t: t, path: path, wait: func() {}}
 				s.at = func(n int, call string) {
 					if n == step {
