@@ -124,11 +124,11 @@ func (n *nodeSim) ended(gaveUp bool) {
 	fmt.Fprintf(n.out, "remembered: %s gave the node up at %s, %d in a row\n", n.last.By, n.last.At.Format(time.RFC3339), n.last.Times)
 }
 
-// wantGaveUp checks an error's cause and how its text begins.
-func wantGaveUp(t *testing.T, err error, words string) {
+// wantFailed checks an error's cause and how its text begins.
+func wantFailed(t *testing.T, err error, why Failure, words string) {
 	t.Helper()
-	var failed *Error
-	assert.That(t, errors.As(err, &failed) && failed.Failure == GaveUp && strings.HasPrefix(err.Error(), words), "the error is %v, want GaveUp and %q", err, words)
+	failed, ok := errors.AsType[*Error](err)
+	assert.That(t, ok && failed.Failure == why && strings.HasPrefix(err.Error(), words), "the error is %v, want failure %v and %q", err, why, words)
 }
 
 func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
@@ -140,9 +140,9 @@ func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
 	}
 	assert.NoError(t, a.CheckStart(now))
 	gaveUp := fail(GaveUp, errors.New("no kubelet was healthy"))
-	wantGaveUp(t, a.Ended(gaveUp, now), "no kubelet was healthy; see the kubelet's log above")
+	wantFailed(t, a.Ended(gaveUp, now), GaveUp, "no kubelet was healthy; see the kubelet's log above")
 	remembered(checkpoint.GivenUp{By: "a", At: now, Times: 1})
-	wantGaveUp(t, a.CheckStart(now.Add(59*time.Minute)), "this kubelet was never healthy and released the node at 2030-01-02T03:04:05Z; "+
+	wantFailed(t, a.CheckStart(now.Add(59*time.Minute)), GaveUp, "this kubelet was never healthy and released the node at 2030-01-02T03:04:05Z; "+
 		"next attempt at 2030-01-02T04:04:05Z; correct the flags, the image or the local configuration; delete the pod to retry now")
 	assert.NoError(t, (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now), "another attempt")
 	assert.NoError(t, a.CheckStart(now.Add(time.Hour)))
@@ -163,7 +163,7 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 	assert.NoError(t, a.Ended(nil, time.Now()))
 	assert.Is(t, assert.Err(os.Stat(filepath.Join(dir, "given-up"))), os.ErrNotExist, "a file that is not understood is left")
 	a.Dir = filepath.Join(dir, "gone")
-	wantGaveUp(t, a.Ended(fail(GaveUp, errors.New("no kubelet")), time.Now()), "no kubelet")
+	wantFailed(t, a.Ended(fail(GaveUp, errors.New("no kubelet")), time.Now()), GaveUp, "no kubelet")
 	assert.That(t, strings.Contains(log.String(), "cannot record whether this kubelet released the node"), "the log is %s", log.String())
 	a.Dir = "" // no --dynamic-config-dir
 	assert.NoError(t, errors.Join(a.CheckStart(time.Now()), a.Ended(nil, time.Now())))
@@ -182,5 +182,5 @@ func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
 	waiter := locker(t, path)
 	waits(t, waiter.Process.Pid)
 	assert.NoError(t, a.CheckTenure(now.Add(90*time.Second), false), "within the limit")
-	wantGaveUp(t, a.CheckTenure(now.Add(2*time.Minute), false), "no kubelet was healthy for 1m0s: the agent that waits for the lock takes over the node")
+	wantFailed(t, a.CheckTenure(now.Add(2*time.Minute), false), GaveUp, "no kubelet was healthy for 1m0s: the agent that waits for the lock takes over the node")
 }

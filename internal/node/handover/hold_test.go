@@ -35,22 +35,14 @@ func quiet(t *testing.T) *Service {
 
 func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
-	link := filepath.Join(dir, "link")
-	assert.NoError(t, os.Symlink("elsewhere", link))
-	for path, words := range map[string]string{
-		dir: "is a directory", filepath.Join(dir, "no", "lock"): "its directory does not exist",
-		link: "it is a symbolic link, which is not followed", "/proc/version/lock": "not a directory",
-	} {
-		o := Holder{Lock{Flag: "--lock-file", Path: path}, filepath.Join(dir, "evenkeel"), quiet(t), slog.New(slog.DiscardHandler)}
-		err := o.Hold(t.Context(), func(context.Context) error {
-			t.Errorf("%s: something was done without the lock", path)
-			return nil
-		})
-		var failed *Error
-		assert.That(t, errors.As(err, &failed) && failed.Failure == Unusable && strings.HasPrefix(err.Error(), "--lock-file cannot be used: lock file: ") && strings.Contains(err.Error(), words),
-			"%s: %v, want Unusable and %q", path, err, words)
-		assert.Is(t, assert.Err(os.Stat(o.Dir)), os.ErrNotExist, path, "the directory was made")
-	}
+	path := filepath.Join(dir, "no", "lock")
+	o := Holder{Lock{Flag: "--lock-file", Path: path}, filepath.Join(dir, "evenkeel"), quiet(t), slog.New(slog.DiscardHandler)}
+	err := o.Hold(t.Context(), func(context.Context) error {
+		t.Error("something was done without the lock")
+		return nil
+	})
+	wantFailed(t, err, Unusable, "--lock-file cannot be used: lock file: its directory does not exist: ")
+	assert.Is(t, assert.Err(os.Stat(o.Dir)), os.ErrNotExist, "the directory was made")
 }
 
 func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
@@ -70,13 +62,13 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 		return done, err
 	}
 	done, err := hold(0o777)
-	var failed *Error
 	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: other users could take it: everyone can write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
-	assert.That(t, !done && errors.As(err, &failed) && failed.Failure == Unusable && err.Error() == want, "everybody's directory: done is %t, %v, want Unusable and %q", done, err, want)
+	wantFailed(t, err, Unusable, "")
+	assert.Error(t, err, want)
+	assert.That(t, !done, "it was done in everybody's directory")
 	done, err = hold(os.ModeSticky | 0o777)
-	if !done || err != nil || !strings.Contains(log.String(), `level=WARN msg="the node's lock" err="lock file `+path+": everyone can write to its directory "+dir) {
-		t.Errorf("a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
-	}
+	warning := `level=WARN msg="the node's lock" err="lock file ` + path + ": everyone can write to its directory " + dir
+	assert.That(t, done && err == nil && strings.Contains(log.String(), warning), "a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
 }
 
 func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
@@ -104,11 +96,8 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 			})
 			assert.That(t, errors.Is(err, c.want) && (c.want != nil || err == nil), "got %v, want %v", err, c.want)
 			for _, lock := range []string{path, checkpoint.AgentLock(dir)} {
-				if l, err := lockfile.TryAcquire(lock); err != nil {
-					t.Errorf("it was not given back: %v", err)
-				} else {
-					_ = l.Release()
-				}
+				l := assert.Value(lockfile.TryAcquire(lock))(t, "it was not given back")
+				_ = l.Release()
 			}
 		})
 	}
@@ -157,8 +146,8 @@ func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
 
 		return nil
 	})
-	var failed *Error
-	assert.That(t, errors.As(err, &failed) && failed.Failure == Lost && errors.Is(err, lockfile.ErrLost) && strings.HasPrefix(err.Error(), "--lock-file: "), "got %v, want Lost", err)
+	wantFailed(t, err, Lost, "--lock-file: ")
+	assert.Is(t, err, lockfile.ErrLost)
 }
 
 func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
@@ -207,8 +196,7 @@ func TestTheWaitForThePreviousAgentIsLimited(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for _, patience := range []time.Duration{0, 20 * time.Millisecond} {
 		err = Holder{Dir: dir, Service: quiet(t), Log: log}.holdDirectory(t.Context(), patience, never)
-		var failed *Error
-		assert.That(t, errors.As(err, &failed) && failed.Failure == DirectoryHeld && strings.HasPrefix(err.Error(), "another agent works on "+dir+": "), "for %s: %v, want DirectoryHeld", patience, err)
+		wantFailed(t, err, DirectoryHeld, "another agent works on "+dir+": ")
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
