@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -108,13 +109,11 @@ func objects(t *testing.T, text string) map[string]map[string]any {
 		_, ok := all[key]
 		assert.That(t, !ok, "%s is there twice", key)
 		annotations := o.GetAnnotations()
-		if kept := annotations["helm.sh/resource-policy"]; kept == "keep" {
-			delete(annotations, "helm.sh/resource-policy")
-			if len(annotations) == 0 {
-				annotations = nil
+		if annotations["helm.sh/resource-policy"] == "keep" {
+			unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
+			if len(annotations) == 1 {
+				o.SetAnnotations(nil)
 			}
-
-			o.SetAnnotations(annotations)
 		}
 
 		all[key] = unfolded(o.Object).(map[string]any)
@@ -194,55 +193,44 @@ func TestHelmLintAcceptsTheChart(t *testing.T) {
 	assert.That(t, strings.Contains(out, "0 chart(s) failed"), "%v", out)
 }
 
-// at is a field of an object.
-func at(t *testing.T, o map[string]any, fields ...string) any {
+// at is the field of an object at a JSON path, such as .spec.replicas.
+func at(t *testing.T, o map[string]any, path string) any {
 	t.Helper()
-	for _, f := range fields[:len(fields)-1] {
-		switch inner := o[f].(type) {
-		case map[string]any:
-			o = inner
-		case []any:
-			o = inner[0].(map[string]any)
-		default:
-			t.Fatalf("there is no %s", strings.Join(fields, "."))
-		}
-	}
+	p := jsonpath.New(path)
+	assert.NoError(t, p.Parse("{"+path+"}"))
+	found := assert.Value(p.FindResults(o))(t)
 
-	return o[fields[len(fields)-1]]
+	return found[0][0].Interface()
 }
 
 func TestEachValueChangesItsObjects(t *testing.T) {
 	const installer, uninstaller, controller = "DaemonSet evenkeel-install/evenkeel-installer", "DaemonSet evenkeel-install/evenkeel-uninstaller", "Deployment evenkeel-system/evenkeel-controller"
-	pod := []string{"spec", "template", "spec"}
-	container := func(fields ...string) []string { return append(append(slices.Clone(pod), "containers"), fields...) }
+	const pod, container = ".spec.template.spec", ".spec.template.spec.containers[0]"
 	all := rendered(t, "--set", "image.registry=r.example.com:5000/x,image.tag=v1,image.pullPolicy=Always,image.pullSecrets[0].name=s",
 		"--set", "controller.replicas=1,controller.args={--a=1,--b},controller.resources.limits.memory=1Gi",
 		"--set", "installer.agentFlags={--config-trial-duration=20m},installer.resources.requests.cpu=20m",
 		"--set", "controller.nodeSelector.pool=system,controller.tolerations[0].key=dedicated,controller.tolerations[0].operator=Exists")
 	for _, tt := range []struct {
-		object string
-		fields []string
-		want   any
+		object, path string
+		want         any
 	}{
-		{installer, container("image"), "r.example.com:5000/x/agent:v1"},
-		{uninstaller, container("image"), "r.example.com:5000/x/agent:v1"},
-		{controller, container("image"), "r.example.com:5000/x/controller:v1"},
-		{installer, container("imagePullPolicy"), "Always"},
-		{uninstaller, append(slices.Clone(pod), "imagePullSecrets"), []any{map[string]any{"name": "s"}}},
-		{controller, append(slices.Clone(pod), "imagePullSecrets"), []any{map[string]any{"name": "s"}}},
-		{controller, []string{"spec", "replicas"}, float64(1)},
-		{controller, container("args"), []any{"--log-format=json", "--a=1", "--b"}},
-		{controller, container("resources", "limits", "memory"), "1Gi"},
-		{controller, append(slices.Clone(pod), "nodeSelector"), map[string]any{"pool": "system"}},
-		{controller, append(slices.Clone(pod), "tolerations"), []any{
+		{installer, container + ".image", "r.example.com:5000/x/agent:v1"},
+		{uninstaller, container + ".image", "r.example.com:5000/x/agent:v1"},
+		{controller, container + ".image", "r.example.com:5000/x/controller:v1"},
+		{installer, container + ".imagePullPolicy", "Always"},
+		{uninstaller, pod + ".imagePullSecrets", []any{map[string]any{"name": "s"}}},
+		{controller, pod + ".imagePullSecrets", []any{map[string]any{"name": "s"}}},
+		{controller, ".spec.replicas", float64(1)},
+		{controller, container + ".args", []any{"--log-format=json", "--a=1", "--b"}},
+		{controller, container + ".resources.limits.memory", "1Gi"},
+		{controller, pod + ".nodeSelector", map[string]any{"pool": "system"}},
+		{controller, pod + ".tolerations", []any{
 			map[string]any{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}, map[string]any{"key": "dedicated", "operator": "Exists"},
 		}},
-		{installer, container("args"), []any{"--", "--config-trial-duration=20m"}},
-		{installer, container("resources", "requests", "cpu"), "20m"},
+		{installer, container + ".args", []any{"--", "--config-trial-duration=20m"}},
+		{installer, container + ".resources.requests.cpu", "20m"},
 	} {
-		if diff := cmp.Diff(tt.want, at(t, all[tt.object], tt.fields...)); diff != "" {
-			t.Errorf("%s, %s: (- want, + got)\n%s", tt.object, strings.Join(tt.fields, "."), diff)
-		}
+		assert.NoDiff(t, cmp.Diff(tt.want, at(t, all[tt.object], tt.path)), tt.object, tt.path)
 	}
 
 	for key := range rendered(t, "--set", "installer.enabled=false,crds.enabled=false", "-n", "evenkeel-system") {
@@ -257,9 +245,9 @@ func TestTheKeyOfTheStartupTaintIsTheControllersAndThePolicys(t *testing.T) {
 		"evenkeel.dev/unconfigured": {"--log-format=json"}, "example.com/startup": {"--log-format=json", "--startup-taint=example.com/startup"},
 	} {
 		all := rendered(t, "--set", "startupTaint.key="+key)
-		args := at(t, all["Deployment evenkeel-system/evenkeel-controller"], "spec", "template", "spec", "containers", "args")
+		args := at(t, all["Deployment evenkeel-system/evenkeel-controller"], ".spec.template.spec.containers[0].args")
 		assert.NoDiff(t, cmp.Diff(want, args), key, "(- want, + got)")
-		variables, _ := at(t, all["ValidatingAdmissionPolicy /evenkeel-node-taints"], "spec", "variables").([]any)
+		variables, _ := at(t, all["ValidatingAdmissionPolicy /evenkeel-node-taints"], ".spec.variables").([]any)
 		want := map[string]any{"name": "startupTaint", "expression": "'" + key + "'"}
 		assert.That(t, slices.ContainsFunc(variables, func(v any) bool { return cmp.Equal(v, want) }), "the policy has no variable %v", want)
 	}

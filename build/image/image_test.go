@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,32 +62,40 @@ func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []stri
 	}
 }
 
-func TestTheFilesOfABaseAreTheLowestLayer(t *testing.T) {
-	base := filepath.Join(t.TempDir(), "base.tar")
-	layer := assert.Value(tarball(entry{"usr/sbin/iptables", 0o755, []byte("needs libraries")}))(t)
-	assert.NoError(t, os.WriteFile(base, layer, 0o644))
-	i := Image{References: []string{"evenkeel.dev/x:1"}, Programs: []Program{{"/one", program(t, elf.EM_X86_64, "one")}}, Base: base}
-	archive, _, err := i.Archive()
-	assert.NoError(t, err)
-	files, _ := unpack(t, archive)
-	packed := assert.Value(compress(layer))(t)
-	assert.That(t, bytes.Equal(files["blobs/"+strings.Replace(digest(packed), ":", "/", 1)], packed), "the archive has no such layer")
-	var index struct{ Manifests []descriptor }
-	assert.NoError(t, json.Unmarshal(files["index.json"], &index))
-	var manifest struct{ Layers []descriptor }
-	blob(t, files, index.Manifests[0], &manifest)
-	assert.That(t, len(manifest.Layers) == 2 && manifest.Layers[0].Digest == digest(packed), "the layers are %+v", manifest.Layers)
-
-	i.Base += "x"
-	_, _, err = i.Archive()
-	assert.That(t, errors.Is(err, os.ErrNotExist), "got %v", err)
+// blob returns what a descriptor names.
+func blob(t *testing.T, files map[string][]byte, d descriptor) []byte {
+	t.Helper()
+	data := files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
+	assert.Must(t, len(data) == d.Size && digest(data) == d.Digest,
+		"%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
+	return data
 }
 
-func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
+// packed is what the JSON in an image says: an index, a manifest or a config.
+type packed struct {
+	Manifests        []descriptor
+	Config           json.RawMessage // a descriptor in a manifest, how the image runs in a config
+	Layers           []descriptor
+	OS, Architecture string
+	Rootfs           struct {
+		DiffIDs []string `json:"diff_ids"`
+	}
+}
+
+func decode[T any](t *testing.T, text []byte) (out T) {
+	t.Helper()
+	assert.NoError(t, json.Unmarshal(text, &out))
+	return out
+}
+
+func TestAnImageIsAnOCILayoutWithALayerForTheBaseAndEachProgram(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "base.tar")
+	assert.NoError(t, os.WriteFile(base, assert.Value(tarball(entry{"usr/sbin/iptables", 0o755, []byte("needs libraries")}))(t), 0o644))
 	one, two := program(t, elf.EM_AARCH64, "one"), program(t, elf.EM_AARCH64, "two")
 	archive, architectures, err := Image{
 		References: []string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"},
 		Programs:   []Program{{"/one", one}, {"/usr/bin/two", two}},
+		Base:       base,
 		User:       "65532:65532",
 		Labels:     map[string]string{"a": "b"},
 	}.Archive()
@@ -94,14 +103,9 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	files, names := unpack(t, archive)
 	assert.That(t, slices.IsSorted(names) && string(files["oci-layout"]) == `{"imageLayoutVersion":"1.0.0"}`,
 		"the archive has %q, and says %s", names, files["oci-layout"])
-	read := func(d descriptor, into any) []byte {
-		t.Helper()
-		return blob(t, files, d, into)
-	}
-	var index struct{ Manifests []descriptor }
-	assert.NoError(t, json.Unmarshal(files["index.json"], &index))
+	images := decode[packed](t, files["index.json"]).Manifests
 	var called []string
-	for _, m := range index.Manifests {
+	for _, m := range images {
 		assert.That(t, m.Annotations[annotationRef] == m.Annotations[annotationName] && m.Platform["architecture"] == "arm64" &&
 			m.MediaType == typeManifest, "an image is %+v", m)
 
@@ -109,52 +113,26 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	}
 
 	assert.NoDiff(t, cmp.Diff([]string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"}, called))
-	var manifest struct {
-		Config descriptor
-		Layers []descriptor
+	manifest := decode[packed](t, blob(t, files, images[0]))
+	config := decode[packed](t, blob(t, files, decode[descriptor](t, manifest.Config)))
+	assert.That(t, config.OS == "linux" && config.Architecture == "arm64", "it is for %s, %s", config.OS, config.Architecture)
+	runs := map[string]any{
+		"Entrypoint": []any{"/one"}, "Env": []any{searchPath}, "User": "65532:65532", "Labels": map[string]any{"a": "b"},
 	}
-	read(index.Manifests[0], &manifest)
-	var config struct {
-		OS, Architecture string
-		Config           struct {
-			Entrypoint, Env []string
-			User            string
-			Labels          map[string]string
-		}
-		Rootfs struct {
-			DiffIDs []string `json:"diff_ids"`
-		}
-	}
-	read(manifest.Config, &config)
-	if config.OS != "linux" || config.Architecture != "arm64" || config.Config.Labels["a"] != "b" || config.Config.User != "65532:65532" ||
-		!slices.Equal(config.Config.Entrypoint, []string{"/one"}) || !slices.Equal(config.Config.Env, []string{searchPath}) {
-		t.Errorf("the config is %+v", config)
-	}
-
-	for i, want := range []struct{ path, file string }{{"one", one}, {"usr/bin/two", two}} {
-		layer := assert.Value(gzip.NewReader(bytes.NewReader(read(manifest.Layers[i], nil))))(t)
-		unzipped := assert.Value(io.ReadAll(layer))(t)
+	assert.NoDiff(t, cmp.Diff(runs, decode[map[string]any](t, config.Config)))
+	assert.Must(t, len(manifest.Layers) == 3 && len(config.Rootfs.DiffIDs) == 3, "the layers are %+v", manifest.Layers)
+	for i, layer := range manifest.Layers {
+		unzipped := assert.Value(io.ReadAll(assert.Value(gzip.NewReader(bytes.NewReader(blob(t, files, layer))))(t)))(t)
 		assert.Equal(t, digest(unzipped), config.Rootfs.DiffIDs[i], "layer", i)
 		inside, _ := unpack(t, unzipped)
-		original, err := os.ReadFile(want.file)
-		assert.That(t, err == nil && len(inside) == 1 && bytes.Equal(inside[want.path], original),
-			"layer %d has not %s alone (%v)", i, want.path, err)
+		want := map[string][]byte{"usr/sbin/iptables": []byte("needs libraries")}
+		if i > 0 {
+			name, file := []string{"one", "usr/bin/two"}[i-1], []string{one, two}[i-1]
+			want = map[string][]byte{name: assert.Value(os.ReadFile(file))(t)}
+		}
+
+		assert.That(t, cmp.Equal(inside, want), "layer %d has %q", i, slices.Collect(maps.Keys(inside)))
 	}
-}
-
-// blob returns what a descriptor names, or decodes it.
-func blob(t *testing.T, files map[string][]byte, d descriptor, into any) []byte {
-	t.Helper()
-	data := files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
-	assert.Must(t, len(data) == d.Size && digest(data) == d.Digest,
-		"%s has %d bytes with %s, want %d", d.Digest, len(data), digest(data), d.Size)
-	if into == nil {
-		return data
-	}
-
-	assert.NoError(t, json.Unmarshal(data, into))
-
-	return nil
 }
 
 func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
@@ -165,25 +143,14 @@ func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
 	archive, architectures, err := i.Archive()
 	assert.Must(t, err == nil && slices.Equal(architectures, []string{"amd64", "arm64"}), "got %s, %v", architectures, err)
 	files, _ := unpack(t, archive)
-	var all, platforms struct{ Manifests []descriptor }
-	if err := json.Unmarshal(files["index.json"], &all); err != nil || len(all.Manifests) != 1 {
-		t.Fatalf("the archive has %s, %v", files["index.json"], err)
-	}
-
-	named := all.Manifests[0]
-	assert.Must(t, named.MediaType == typeIndex && named.Platform == nil && named.Annotations[annotationName] == "evenkeel.dev/x:1",
-		"the image is %+v", named)
-	blob(t, files, named, &platforms)
+	images := decode[packed](t, files["index.json"]).Manifests
+	assert.Must(t, len(images) == 1 && images[0].MediaType == typeIndex && images[0].Platform == nil &&
+		images[0].Annotations[annotationName] == "evenkeel.dev/x:1", "the images are %+v", images)
 	var seen []string
-	for _, m := range platforms.Manifests {
+	for _, m := range decode[packed](t, blob(t, files, images[0])).Manifests {
 		assert.That(t, m.MediaType == typeManifest && m.Platform["os"] == "linux" && m.Annotations == nil, "one of its platforms is %+v", m)
-		var manifest struct {
-			Config descriptor
-			Layers []descriptor
-		}
-		blob(t, files, m, &manifest)
-		var config struct{ Architecture string }
-		blob(t, files, manifest.Config, &config)
+		manifest := decode[packed](t, blob(t, files, m))
+		config := decode[packed](t, blob(t, files, decode[descriptor](t, manifest.Config)))
 		assert.That(t, config.Architecture == m.Platform["architecture"] && len(manifest.Layers) == 2,
 			"what is called %s is for %s, and has %d layers", m.Platform["architecture"], config.Architecture, len(manifest.Layers))
 		seen = append(seen, config.Architecture)
@@ -200,11 +167,8 @@ func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 		i.Programs = []Program{{"/one", program(t, elf.EM_X86_64, "one")}, {"/same", program(t, elf.EM_X86_64, "one")}}
 		archive, _, err := i.Archive()
 		assert.NoError(t, err)
-		if first == nil {
-			first = archive
-		}
-
-		assert.Must(t, bytes.Equal(first, archive), "they differ")
+		assert.Must(t, first == nil || bytes.Equal(first, archive), "they differ")
+		first = archive
 	}
 }
 
@@ -214,29 +178,27 @@ func TestProgramsThatWouldNotRunInAnImageAreRejected(t *testing.T) {
 	amd64, arm64 := program(t, elf.EM_X86_64, ""), program(t, elf.EM_AARCH64, "")
 	dynamic := program(t, elf.EM_X86_64, "", elf.Prog64{Type: uint32(elf.PT_INTERP)})
 	odd := program(t, elf.EM_RISCV, "")
-	inTwo := []Program{{"/x", amd64}, {"/x", arm64}, {"/y", amd64}}
-	if _, _, err := (Image{References: []string{"evenkeel.dev/x:1"}, Programs: inTwo}).Archive(); err == nil ||
-		err.Error() != "the programs differ: amd64 has /x /y, arm64 has /x" {
-		t.Errorf("with a program that one architecture lacks: %v", err)
-	}
-
-	for _, tt := range []struct {
-		programs []string
-		want     string
-	}{
-		{nil, "an image needs a name and a program"},
-		{[]string{"/none/such"}, "open /none/such: no such file or directory"},
-		{[]string{script}, script + " is not a program: "},
-		{[]string{amd64, dynamic}, dynamic + " needs a dynamic linker, which the image does not have: build it with CGO_ENABLED=0"},
-		{[]string{odd}, odd + " is for the unsupported machine EM_RISCV"},
-		{[]string{amd64, amd64}, "two programs for amd64 have the path /x"},
-	} {
-		i := Image{References: []string{"evenkeel.dev/x:1"}}
-		for _, p := range tt.programs {
-			i.Programs = append(i.Programs, Program{"/x", p})
+	x := func(files ...string) (all []Program) {
+		for _, file := range files {
+			all = append(all, Program{"/x", file})
 		}
 
+		return all
+	}
+	for want, i := range map[string]Image{
+		"an image needs a name and a program":                {},
+		"open /none/such: no such file or directory":         {Programs: x("/none/such")},
+		"open /none/base: no such file or directory":         {Programs: x(amd64), Base: "/none/base"},
+		script + " is not a program: ":                       {Programs: x(script)},
+		odd + " is for the unsupported machine EM_RISCV":     {Programs: x(odd)},
+		"two programs for amd64 have the path /x":            {Programs: x(amd64, amd64)},
+		"the programs differ: amd64 has /x /y, arm64 has /x": {Programs: append(x(amd64, arm64), Program{"/y", amd64})},
+		dynamic + " needs a dynamic linker, which the image does not have: build it with CGO_ENABLED=0": {
+			Programs: x(amd64, dynamic),
+		},
+	} {
+		i.References = []string{"evenkeel.dev/x:1"}
 		_, _, err := i.Archive()
-		assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%q: got %v, want %s", tt.programs, err, tt.want)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "got %v, want %s", err, want)
 	}
 }
