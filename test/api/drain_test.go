@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -35,20 +34,12 @@ import (
 func theController(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(asController())
-	if may, err := drain.MayDrain(t.Context(), client); err != nil || may {
-		t.Fatalf("before config/drain is applied, the controller may drain: %v, %v", may, err)
-	}
-
-	manifests := filepath.Join(root, "config/drain")
-	mustKubectl(t, "apply", "-k", manifests)
-	t.Cleanup(func() {
-		out, err := kubectl(context.Background(), "delete", "-k", manifests)
-		assert.That(t, err == nil, "%v %v", out, err)
+	assert.Returns(t, false, "before config/drain is applied, the controller may drain")(drain.MayDrain(t.Context(), client))
+	applied(t, "-k", filepath.Join(root, "config/drain"))
+	assert.Eventually(t, "config/drain lets the controller drain nodes", func() bool {
+		may, err := drain.MayDrain(t.Context(), client)
+		return err == nil && may
 	})
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		return drain.MayDrain(ctx, client)
-	})
-	assert.NoError(t, err, "config/drain does not let the controller drain nodes")
 
 	return client
 }
@@ -56,16 +47,13 @@ func theController(t *testing.T) kubernetes.Interface {
 // givenNode creates a Node until the test ends.
 func givenNode(t *testing.T, name string) {
 	t.Helper()
-	nodes := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Nodes()
-	node := &corev1.Node{
+	created(t, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"example.com/note": "x"}},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule},
 			{Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoSchedule}, {Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoExecute},
 		}},
-	}
-	assert.NoError(t, assert.Err(nodes.Create(t.Context(), node, metav1.CreateOptions{})))
-	t.Cleanup(func() { assert.OK(t, nodes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	})
 }
 
 func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
@@ -74,13 +62,9 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	ctx := t.Context()
 	nodes := controller.CoreV1().Nodes()
 	patch := func(text string) error {
-		return errorOf(nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}))
+		return assert.Err(nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}))
 	}
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) { // the policy takes effect a moment later
-		_, err := nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsForbidden(err), nil
-	})
-	assert.NoError(t, err, "the policy does not take effect")
+	assert.Eventually(t, "the policy takes effect", func() bool { return apierrors.IsForbidden(patch(`{"spec":{"unschedulable":true}}`)) })
 	for what, text := range map[string]string{
 		"unschedulable": `{"spec":{"unschedulable":true}}`, "labels": `{"metadata":{"labels":{"a":"c"}}}`,
 		"annotation example.com/note": `{"metadata":{"annotations":{"example.com/note":null}}}`, "finalizers": `{"metadata":{"finalizers":["example.com/f"]}}`,
@@ -91,7 +75,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 
 	assert.OK(t, patch(`{"metadata":{"annotations":{"evenkeel.dev/note":"y"}}}`), "its own annotation")
 	taints := func(operations string) error {
-		return errorOf(nodes.Patch(ctx, "tainted", types.JSONPatchType, []byte(operations), metav1.PatchOptions{}))
+		return assert.Err(nodes.Patch(ctx, "tainted", types.JSONPatchType, []byte(operations), metav1.PatchOptions{}))
 	}
 	for what, operations := range map[string]string{
 		"another taint": `[{"op":"remove","path":"/spec/taints/0"}]`, "another effect": `[{"op":"remove","path":"/spec/taints/2"}]`,
@@ -102,10 +86,8 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	}
 
 	assert.OK(t, taints(`[{"op":"remove","path":"/spec/taints/1"}]`), "the startup taint")
-	if err := taints(`[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/unconfigured","effect":"NoSchedule"}}]`); !apierrors.IsForbidden(err) {
-		t.Errorf("setting the startup taint: %v, want a refusal", err)
-	}
-
+	err := taints(`[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/unconfigured","effect":"NoSchedule"}}]`)
+	assert.That(t, apierrors.IsForbidden(err), "setting the startup taint: %v, want a refusal", err)
 	d := decision.Drain{Rollout: fleet.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
 	for _, want := range []decision.Drain{d, d, {Rollout: d.Rollout, Revision: 3, Attempt: 2, Since: d.Since, HandedOver: true}, {}, {}} {
 		assert.NoError(t, assert.Err(drain.Write(ctx, controller, "tainted", want)))
@@ -121,28 +103,18 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 
 func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 	controller := theController(t)
-	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	ctx := t.Context()
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "logs"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "logs"}},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "logs"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}},
-	}}
-	assert.NoError(t, assert.Err(admin.AppsV1().DaemonSets("default").Create(ctx, set, metav1.CreateOptions{})))
-	for _, name := range []string{"one", "two", "none"} {
-		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"budget": "both"}}}}
-		if name == "none" {
-			budget.Spec.Selector.MatchLabels["budget"] = "one"
-		}
-
-		assert.NoError(t, assert.Err(admin.PolicyV1().PodDisruptionBudgets("default").Create(ctx, budget, metav1.CreateOptions{})))
+	logs := map[string]string{"app": "logs"}
+	created(t, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "logs"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: logs},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: logs}, Spec: podOn("", "", "").Spec},
+	}})
+	for name, of := range map[string]string{"one": "both", "two": "both", "none": "one"} {
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"budget": of}}
+		created(t, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}})
 	}
 
-	t.Cleanup(func() {
-		all := metav1.ListOptions{}
-		assert.OK(t, admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(context.Background(), metav1.DeleteOptions{}, all))
-		assert.OK(t, admin.AppsV1().DaemonSets("default").Delete(context.Background(), "logs", metav1.DeleteOptions{}))
-	})
 	type pod struct {
 		name, kind, labels string // kind of its controller; labels as k=v
 		change             func(*corev1.Pod)
@@ -172,7 +144,7 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 		{what: "local data may go", pods: []pod{replicated("data", "", emptyDir)}, options: v1alpha1.DrainOptions{LocalData: v1alpha1.DrainEvict}, want: decision.DrainReport{Left: 1, Pods: []string{"data"}}},
 		{what: "ignored pods", pods: []pod{{"cache", "", "app=cache", emptyDir}, replicated("a", "", nil)}, options: ignoreCache, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Ignored: []string{"cache"}}, stay: []string{"cache"}},
 		{what: "one that has ended", pods: []pod{{"ended", "", "", emptyDir}}, done: "ended", want: decision.DrainReport{}, stay: []string{"ended"}},
-		{what: "a budget", pods: []pod{replicated("a", "budget=one", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Waiting: "default/%s-a: Cannot evict pod as it would violate the pod's disruption budget. The disruption budget none is still being processed by the server."}, stay: []string{"a"}},
+		{what: "a budget", pods: []pod{replicated("a", "budget=one", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Waiting: "default/a: Cannot evict pod as it would violate the pod's disruption budget. The disruption budget none is still being processed by the server."}, stay: []string{"a"}},
 		{what: "two budgets", pods: []pod{replicated("a", "budget=both", nil), replicated("b", "", nil)}, want: decision.DrainReport{Left: 2, Pods: []string{"a", "b"}, Refused: "default/a has more than one PodDisruptionBudget (one, two)"}, stay: []string{"a", "b"}},
 		{what: "a DaemonSet of another API group", pods: []pod{{"other", "DaemonSet", "", func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" }}}, want: decision.DrainReport{Left: 1, Pods: []string{"other"}}},
 		{what: "a static pod", pods: []pod{{"static", "", "", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }}}, want: decision.DrainReport{}, stay: []string{"static"}},
@@ -182,20 +154,15 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 			node := fmt.Sprintf("drained-%d", i)
 			name := func(short string) string { return node + "-" + short }
 			for _, p := range c.pods {
-				made := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name(p.name)}, Spec: corev1.PodSpec{
-					NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64(0)),
-				}}
+				made := podOn(node, name(p.name), p.kind)
 				if key, value, ok := strings.Cut(p.labels, "="); ok {
 					made.Labels = map[string]string{key: value}
-				}
-				if p.kind != "" {
-					made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: p.kind, Name: "logs", UID: "u", Controller: new(true)}}
 				}
 				if p.change != nil {
 					p.change(made)
 				}
 
-				assert.NoError(t, assert.Err(admin.CoreV1().Pods("default").Create(ctx, made, metav1.CreateOptions{})))
+				created(t, made)
 				phase := corev1.PodRunning
 				if p.name == c.done {
 					phase = corev1.PodSucceeded
@@ -204,10 +171,6 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 				status := fmt.Appendf(nil, `{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase)
 				assert.NoError(t,
 					assert.Err(admin.CoreV1().Pods("default").Patch(ctx, made.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")))
-				t.Cleanup(func() {
-					err := admin.CoreV1().Pods("default").Delete(context.Background(), made.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-					assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
-				})
 			}
 
 			short, cancel := context.WithTimeout(ctx, 8*time.Second) // the API server asks clients to try again after 10 s
@@ -220,16 +183,13 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 
 				return out
 			}
-			waiting := c.want.Waiting
-			if strings.Contains(waiting, "%s") {
-				waiting = fmt.Sprintf(waiting, node)
-			}
-
-			refused := strings.ReplaceAll(c.want.Refused, "default/", "default/"+node+"-")
-			if c.want.Refused == "" && got.Left != c.want.Left || !slices.Equal(got.Ignored, prefixed(c.want.Ignored)) || got.Refused == "" && !slices.Equal(got.Pods, prefixed(c.want.Pods)) ||
-				(waiting == "") != (got.Waiting == "") || !strings.Contains(got.Waiting, waiting) || (refused == "") != (got.Refused == "") || !strings.Contains(got.Refused, refused) {
-				t.Errorf("the pass reports %+v, want %+v", got, c.want)
-			}
+			want := c.want
+			want.Waiting = strings.ReplaceAll(want.Waiting, "default/", "default/"+node+"-")
+			want.Refused = strings.ReplaceAll(want.Refused, "default/", "default/"+node+"-")
+			has := func(text, words string) bool { return (words == "") == (text == "") && strings.Contains(text, words) }
+			assert.That(t, (want.Refused != "" || got.Left == want.Left && slices.Equal(got.Pods, prefixed(want.Pods))) &&
+				slices.Equal(got.Ignored, prefixed(want.Ignored)) && has(got.Waiting, want.Waiting) && has(got.Refused, want.Refused),
+				"the pass reports %+v, want %+v", got, want)
 
 			left := assert.Value(admin.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}))(t)
 			var names []string
@@ -243,36 +203,24 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 	}
 }
 
-// replicatedPod creates a running pod of a ReplicaSet on a node, until the test
-// ends.
-func replicatedPod(t *testing.T, node, name string, change func(*corev1.Pod)) *corev1.Pod {
-	t.Helper()
-	pods := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Pods(metav1.NamespaceDefault)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}}},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64(0))},
-	}
-	if change != nil {
-		change(pod)
+// podOn is a pod on a node, with a controller of this kind; empty: none.
+func podOn(node, name, kind string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
+		NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64(0)),
+	}}
+	if kind != "" {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "logs", UID: "u", Controller: new(true)}}
 	}
 
-	pod = assert.Value(pods.Create(t.Context(), pod, metav1.CreateOptions{}))(t)
-	t.Cleanup(func() {
-		err := pods.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
-	})
-
-	return pod
+	return p
 }
 
 func TestAPodThatEndsIsWaitedForWhateverItIs(t *testing.T) {
-	pods := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Pods(metav1.NamespaceDefault)
-	replicatedPod(t, "ends-1", "ends", func(p *corev1.Pod) {
-		p.OwnerReferences = nil // it would be refused
-		p.Spec.TerminationGracePeriodSeconds = new(int64(300))
-	})
-	assert.NoError(t, pods.Delete(t.Context(), "ends", metav1.DeleteOptions{}))
-	report := drain.Pass(t.Context(), kubernetes.NewForConfigOrDie(cluster.AdminConfig()), "ends-1", v1alpha1.DrainOptions{})
+	bare := podOn("ends-1", "ends", "") // it would be refused
+	bare.Spec.TerminationGracePeriodSeconds = new(int64(300))
+	created(t, bare)
+	assert.NoError(t, admin.CoreV1().Pods("default").Delete(t.Context(), "ends", metav1.DeleteOptions{}))
+	report := drain.Pass(t.Context(), admin, "ends-1", v1alpha1.DrainOptions{})
 	assert.That(t, report.Left == 1 && report.Refused == "" && report.Waiting == "", "the pass reports %+v", report)
 }
 
@@ -280,58 +228,46 @@ func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
 	controller := theController(t)
 	givenNode(t, "limited")
 	ctx := t.Context()
-	roles := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1()
 	meta := metav1.ObjectMeta{Name: "test-every-right-to-nodes"}
-	assert.NoError(t, assert.Err(roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+	created(t, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "nodes/proxy"}, Verbs: []string{"*"}},
-	}}, metav1.CreateOptions{})))
-	assert.NoError(t, assert.Err(roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	}})
+	created(t, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}},
-	}, metav1.CreateOptions{})))
-	t.Cleanup(func() {
-		for _, err := range []error{
-			roles.ClusterRoleBindings().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}),
-			roles.ClusterRoles().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}),
-		} {
-			assert.OK(t, err)
-		}
 	})
 
 	nodes := controller.CoreV1().Nodes()
 	dryRun := []string{metav1.DryRunAll}
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) { // role and policy take effect a moment later
+	assert.Eventually(t, "the role and the policy take effect", func() bool {
 		err := nodes.Delete(ctx, "limited", metav1.DeleteOptions{DryRun: dryRun})
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "evenkeel-node-taints"), nil
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "evenkeel-node-taints")
 	})
-	assert.NoError(t, err, "the policy does not take effect")
 	status := []byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
 	for what, err := range map[string]error{
-		"CREATE Node made":           errorOf(nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{DryRun: dryRun})),
+		"CREATE Node made":           assert.Err(nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{DryRun: dryRun})),
 		"DELETE Node limited":        nodes.Delete(ctx, "limited", metav1.DeleteOptions{DryRun: dryRun}),
-		"UPDATE Node limited/status": errorOf(nodes.Patch(ctx, "limited", types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")),
+		"UPDATE Node limited/status": assert.Err(nodes.Patch(ctx, "limited", types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")),
 		"CONNECT Node limited/proxy": controller.CoreV1().RESTClient().Get().Resource("nodes").Name("limited").SubResource("proxy").Suffix("configz").Do(ctx).Error(),
 	} {
 		wantRefused(t, err, http.StatusForbidden, "tried to "+what+",", "it may only change taints and annotations of evenkeel.dev/ on existing Nodes")
 	}
 
 	all := func(patch string) error {
-		return errorOf(nodes.Patch(ctx, "limited", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}))
+		return assert.Err(nodes.Patch(ctx, "limited", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}))
 	}
-	for changed, patch := range map[string]string{
-		"taints":                      `[{"op":"remove","path":"/spec/taints"}]`,
-		"podCIDRs":                    `[{"op":"add","path":"/spec/podCIDRs","value":["198.18.0.0/24"]},{"op":"add","path":"/spec/podCIDR","value":"198.18.0.0/24"}]`,
-		"ownerReferences":             `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}]`,
-		"labels":                      `[{"op":"remove","path":"/metadata/labels"}]`,
-		"annotation evenkeel.develop": `[{"op":"add","path":"/metadata/annotations/evenkeel.develop","value":"x"}]`,
+	for _, tt := range []struct{ changed, patch string }{
+		{"taints", `[{"op":"remove","path":"/spec/taints"}]`},
+		{"taints", `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoExecute"}}]`},
+		{"unschedulable", `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}},{"op":"add","path":"/spec/unschedulable","value":true}]`},
+		{"podCIDRs", `[{"op":"add","path":"/spec/podCIDRs","value":["198.18.0.0/24"]},{"op":"add","path":"/spec/podCIDR","value":"198.18.0.0/24"}]`},
+		{"ownerReferences", `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}]`},
+		{"labels", `[{"op":"remove","path":"/metadata/labels"}]`},
+		{"annotation evenkeel.develop", `[{"op":"add","path":"/metadata/annotations/evenkeel.develop","value":"x"}]`},
 	} {
-		wantRefused(t, all(patch), http.StatusForbidden, "tried to change ", changed, " of Node limited")
+		wantRefused(t, all(tt.patch), http.StatusForbidden, "tried to change ", tt.changed, " of Node limited")
 	}
 
-	noExecute := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoExecute"}}]`
-	wantRefused(t, all(noExecute), http.StatusForbidden, "tried to change taints of Node limited")
-	mixed := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}},{"op":"add","path":"/spec/unschedulable","value":true}]`
-	wantRefused(t, all(mixed), http.StatusForbidden, "tried to change unschedulable of Node limited")
 	assert.OK(t, all(`[{"op":"add","path":"/spec/taints/0","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}}]`),
 		"its own taint before another one")
 }

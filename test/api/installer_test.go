@@ -18,9 +18,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -30,7 +30,7 @@ import (
 // installers are the DaemonSets of config/base, as the API server keeps them.
 func installers(t *testing.T) map[string]appsv1.DaemonSet {
 	t.Helper()
-	list := assert.Value(kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets(v1alpha1.InstallNamespace).List(t.Context(), metav1.ListOptions{}))(t)
+	list := assert.Value(admin.AppsV1().DaemonSets(v1alpha1.InstallNamespace).List(t.Context(), metav1.ListOptions{}))(t)
 	all := map[string]appsv1.DaemonSet{}
 	for _, d := range list.Items {
 		all[strings.TrimPrefix(d.Name, "evenkeel-")] = d
@@ -46,18 +46,10 @@ func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 		verb = strings.TrimSuffix(verb, "er")
 		pod := d.Spec.Template.Spec
 		c := pod.Containers[0]
-		if want := map[string]string{"kubernetes.io/os": "linux", v1alpha1.LabelAgent: verb}; !cmp.Equal(pod.NodeSelector, want) {
-			t.Errorf("%s goes to %v, want %v", verb, pod.NodeSelector, want)
-		}
-
+		assert.NoDiff(t, cmp.Diff(map[string]string{"kubernetes.io/os": "linux", v1alpha1.LabelAgent: verb}, pod.NodeSelector), verb, "goes to")
 		assert.That(t, d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType,
 			"%s has the update strategy %s: a new image would restart kubelets by itself", verb, d.Spec.UpdateStrategy.Type)
-		if !slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool {
-			return tolerates(tol, corev1.Taint{Key: "any", Effect: corev1.TaintEffectNoExecute})
-		}) {
-			t.Errorf("%s does not tolerate every taint", verb)
-		}
-
+		wantTolerated(t, pod, corev1.Taint{Key: "any", Effect: corev1.TaintEffectNoExecute})
 		assert.That(t, c.LivenessProbe == nil && c.StartupProbe == nil && c.Resources.Limits == nil && pod.PriorityClassName == "",
 			"%s can be ended in the middle of it, or displace others: %+v", verb, c)
 		assert.That(t, !*pod.AutomountServiceAccountToken && pod.ServiceAccountName == "evenkeel-installer",
@@ -87,38 +79,23 @@ func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 }
 
 func TestPodSecurityAdmitsInstallersAndTheRestrictedController(t *testing.T) {
-	core := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	create := func(namespace string, spec corev1.PodSpec) error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: namespace}, Spec: *spec.DeepCopy()}
 		pod.Spec.ServiceAccountName, pod.Spec.PriorityClassName = "default", ""
-		_, err := core.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
+		return objects.Create(t.Context(), pod, client.DryRunAll)
 	}
-	// No controller runs here that creates the default ServiceAccount of a
-	// namespace.
-	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace} {
-		mustKubectl(t, "create", "serviceaccount", "default", "-n", namespace)
-		t.Cleanup(func() {
-			assert.OK(t, core.CoreV1().ServiceAccounts(namespace).Delete(context.Background(), "default", metav1.DeleteOptions{}))
-		})
-	}
-
+	givenServiceAccounts(t, v1alpha1.InstallNamespace, v1alpha1.SystemNamespace)
 	installer := installers(t)["installer"].Spec.Template.Spec
 	assert.OK(t, create(v1alpha1.InstallNamespace, installer))
-	namespaces := core.CoreV1().Namespaces()
-	patch := func(value string) {
-		t.Helper()
-		words := `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":` + value + `}}}`
-		assert.NoError(t,
-			assert.Err(namespaces.Patch(context.Background(), v1alpha1.SystemNamespace, types.MergePatchType, []byte(words), metav1.PatchOptions{})))
-	}
-	patch(`"restricted"`)
-	t.Cleanup(func() { patch(`null`) })
+	enforce := "pod-security.kubernetes.io/enforce"
+	mustKubectl(t, "label", "namespace", v1alpha1.SystemNamespace, enforce+"=restricted")
+	t.Cleanup(func() {
+		assert.OK(t, assert.Err(kubectl(context.Background(), "label", "namespace", v1alpha1.SystemNamespace, enforce+"-")))
+	})
 	assert.ErrorHas(t, create(v1alpha1.SystemNamespace, installer),
 		`violates PodSecurity "restricted`, "a privileged pod in", v1alpha1.SystemNamespace)
-	var deployment appsv1.Deployment
-	assert.NoError(t,
-		json.Unmarshal([]byte(mustKubectl(t, "get", "deployment", "evenkeel-controller", "-n", v1alpha1.SystemNamespace, "-o", "json")), &deployment))
+	deployments := admin.AppsV1().Deployments(v1alpha1.SystemNamespace)
+	deployment := assert.Value(deployments.Get(t.Context(), "evenkeel-controller", metav1.GetOptions{}))(t)
 	assert.OK(t, create(v1alpha1.SystemNamespace, deployment.Spec.Template.Spec), "the controller's own")
 }
 
@@ -146,35 +123,29 @@ func TestTheAPIServerAcceptsTheSelfHostedKubelet(t *testing.T) {
 	d := selfHosted(t, "config/self-hosted")
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
-	if u := d.Spec.UpdateStrategy.RollingUpdate; u == nil || u.MaxSurge.IntValue() != 1 || u.MaxUnavailable.IntValue() != 0 {
-		t.Errorf("the update strategy is %+v, want a pod more, and none less", u)
-	}
-
+	u := d.Spec.UpdateStrategy.RollingUpdate
+	assert.That(t, u != nil && u.MaxSurge.IntValue() == 1 && u.MaxUnavailable.IntValue() == 0,
+		"the update strategy is %+v, want a pod more, and none less", u)
 	assert.That(t, pod.HostPID && pod.HostNetwork && pod.HostIPC && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged,
 		"it lacks what on-host needs: the host's processes, network and IPC, and privileges")
-	if pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
-		t.Errorf("priority %q, token %v", pod.PriorityClassName, *pod.AutomountServiceAccountToken)
-	}
-
+	assert.That(t, pod.PriorityClassName == "system-node-critical" && !*pod.AutomountServiceAccountToken,
+		"priority %q, token %v", pod.PriorityClassName, *pod.AutomountServiceAccountToken)
 	assert.That(t, len(c.Ports) == 0 && c.Resources.Limits == nil,
 		"ports %v, which keep a second pod from the node; limits %v, which take the node's kubelet away", c.Ports, c.Resources.Limits)
-	for _, taint := range []corev1.Taint{
-		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
-		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
-		{Key: "anything", Value: "else", Effect: corev1.TaintEffectNoExecute},
-	} {
-		assert.That(t, slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool { return tolerates(tol, taint) }),
-			"%s is not tolerated", taint.ToString())
-	}
-
-	if want := map[string]string{"kubernetes.io/os": "linux", "evenkeel.dev/kubelet": "self-hosted"}; !cmp.Equal(pod.NodeSelector, want) {
-		t.Errorf("it runs on %v, want %v: not where the host's kubelet does not give way", pod.NodeSelector, want)
-	}
+	wantTolerated(t, pod, corev1.Taint{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule})
+	wantTolerated(t, pod, corev1.Taint{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute})
+	wantTolerated(t, pod, corev1.Taint{Key: "anything", Value: "else", Effect: corev1.TaintEffectNoExecute})
+	want := map[string]string{"kubernetes.io/os": "linux", "evenkeel.dev/kubelet": "self-hosted"}
+	assert.NoDiff(t, cmp.Diff(want, pod.NodeSelector), "it would run where the host's kubelet does not give way")
 }
 
-func tolerates(tol corev1.Toleration, taint corev1.Taint) bool {
-	return (tol.Effect == "" || tol.Effect == taint.Effect) &&
-		(tol.Operator == corev1.TolerationOpExists && (tol.Key == "" || tol.Key == taint.Key) || tol.Key == taint.Key && tol.Value == taint.Value)
+func wantTolerated(t *testing.T, pod corev1.PodSpec, taint corev1.Taint) {
+	t.Helper()
+	assert.That(t, slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool {
+		return (tol.Effect == "" || tol.Effect == taint.Effect) &&
+			(tol.Operator == corev1.TolerationOpExists && (tol.Key == "" || tol.Key == taint.Key) ||
+				tol.Key == taint.Key && tol.Value == taint.Value)
+	}), "%s is not tolerated", taint.ToString())
 }
 
 func TestTheSelfHostedKubeletUsesTheImageOfTheRelease(t *testing.T) {

@@ -29,8 +29,16 @@ import (
 
 func mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out := assert.Value(kubectl(t.Context(), args...))(t)
-	return out
+	return assert.Value(kubectl(t.Context(), args...))(t)
+}
+
+// applied applies manifests until the test ends.
+func applied(t *testing.T, manifests ...string) {
+	t.Helper()
+	mustKubectl(t, append([]string{"apply"}, manifests...)...)
+	t.Cleanup(func() {
+		assert.OK(t, assert.Err(kubectl(context.Background(), append([]string{"delete"}, manifests...)...)))
+	})
 }
 
 func TestApplyingConfigBaseAgainChangesNothing(t *testing.T) {
@@ -75,7 +83,7 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 			Reason: v1alpha1.ReasonValidationFailed,
 		}},
 	}}))(t)
-	assert.NoError(t, assert.Err(asNode(t, "shown").Patch(t.Context(), "shown", types.MergePatchType, status, metav1.PatchOptions{}, "status")))
+	assert.NoError(t, assert.Err(asNode("shown").Patch(t.Context(), "shown", types.MergePatchType, status, metav1.PatchOptions{}, "status")))
 	wantTable(t, "get nc shown", "NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE",
 		"shown workers-3 workers-2 workers-1 False 100m (age)")
 	wantTable(t, "get nodeconfigs.evenkeel.dev shown -o wide",
@@ -112,7 +120,7 @@ func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
 func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	patch := assert.Value(json.Marshal(map[string]any{"status": status}))(t)
-	o := assert.Value(rolloutsAsAdmin(t).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status"))(t)
+	o := assert.Value(rolloutsAsAdmin().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status"))(t)
 	got := &v1alpha1.NodeConfigRollout{}
 	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got))
 
@@ -138,25 +146,15 @@ func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
 		Halt: &v1alpha1.RolloutHalt{
 			Attempt: 2, Reason: "TooManyFailures", Message: long(v1alpha1.MaxRolloutMessage), Time: at, Rollback: true,
 		},
+		History: slices.Repeat([]v1alpha1.RolloutOutcome{{
+			Revision: 3, ConfigMap: "shown-1", Outcome: v1alpha1.OutcomeRolledBack, Reason: v1alpha1.HaltTooManyFailures, Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
+			Updated: 1, Failed: 2,
+		}}, v1alpha1.MaxHistory),
+		Conditions: conditions(5, "said"),
 	}
 	for i := range v1alpha1.MaxFailedNodes {
 		s.FailedNodes = append(s.FailedNodes, v1alpha1.FailedNode{
 			Name: "node-" + string(rune('a'+i)), Reason: v1alpha1.ReasonCrashLooped, Message: long(v1alpha1.MaxFailedMessage),
-		})
-	}
-
-	for range v1alpha1.MaxHistory {
-		s.History = append(s.History, v1alpha1.RolloutOutcome{
-			Revision: 3, ConfigMap: "shown-1", Outcome: v1alpha1.OutcomeRolledBack, Reason: v1alpha1.HaltTooManyFailures, Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
-			Updated: 1, Failed: 2,
-		})
-	}
-
-	for _, c := range []string{
-		v1alpha1.ConditionProgressing, v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionHalted, v1alpha1.ConditionComplete,
-	} {
-		s.Conditions = append(s.Conditions, metav1.Condition{
-			Type: c, Status: metav1.ConditionTrue, Reason: "Halted", Message: "said", ObservedGeneration: 7, LastTransitionTime: at,
 		})
 	}
 
@@ -170,25 +168,21 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff(want, written.Status), "status")
 
 	// Whoever writes the status changes nothing else.
-	o, err := rolloutsAsAdmin(t).Get(t.Context(), "full", metav1.GetOptions{})
-	assert.NoError(t, err)
+	o := assert.Value(rolloutsAsAdmin().Get(t.Context(), "full", metav1.GetOptions{}))(t)
 	o.SetLabels(map[string]string{"by": "status"})
 	o.Object["spec"].(map[string]any)["paused"] = true
-	o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
-	assert.NoError(t, err)
-	if diff := cmp.Diff(before.Object["spec"], o.Object["spec"]); diff != "" || o.GetGeneration() != 1 || len(o.GetLabels()) != 0 {
-		t.Errorf("writing the status changed more, to generation %d and labels %v\n%s", o.GetGeneration(), o.GetLabels(), diff)
-	}
+	o = assert.Value(rolloutsAsAdmin().UpdateStatus(t.Context(), o, metav1.UpdateOptions{}))(t)
+	assert.NoDiff(t, cmp.Diff(before.Object["spec"], o.Object["spec"]), "writing the status changed the spec")
+	assert.That(t, o.GetGeneration() == 1 && len(o.GetLabels()) == 0,
+		"writing the status changed the generation to %d, the labels to %v", o.GetGeneration(), o.GetLabels())
 
 	// Whoever writes the spec leaves the status as it is.
 	status := o.DeepCopy().Object["status"]
 	o.Object["spec"].(map[string]any)["paused"] = true
 	o.Object["status"] = map[string]any{"phase": "Complete"}
-	o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
-	assert.NoError(t, err)
-	if diff := cmp.Diff(status, o.Object["status"]); diff != "" || o.GetGeneration() != 2 {
-		t.Errorf("writing the spec, to generation %d, changed the status\n%s", o.GetGeneration(), diff)
-	}
+	o = assert.Value(rolloutsAsAdmin().Update(t.Context(), o, metav1.UpdateOptions{}))(t)
+	assert.NoDiff(t, cmp.Diff(status, o.Object["status"]), "writing the spec changed the status")
+	assert.Equal(t, o.GetGeneration(), 2, "after writing the spec, the generation is")
 }
 
 func TestARolloutStatusBeyondItsBoundsIsRejected(t *testing.T) {
@@ -200,7 +194,7 @@ func TestARolloutStatusBeyondItsBoundsIsRejected(t *testing.T) {
 		"message":              {`{"message":"` + strings.Repeat("a", 4097) + `"}`, `status.message: Too long`},
 		"revision":             {`{"updateRevision":{"number":1}}`, `status.updateRevision.configMapRef: Required value`},
 	} {
-		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "bounds", types.MergePatchType, []byte(`{"status":`+test.status+`}`), metav1.PatchOptions{}, "status")
+		_, err := rolloutsAsAdmin().Patch(t.Context(), "bounds", types.MergePatchType, []byte(`{"status":`+test.status+`}`), metav1.PatchOptions{}, "status")
 		t.Run(name, func(t *testing.T) { wantRefused(t, err, 422, test.want) })
 	}
 }
@@ -224,45 +218,24 @@ func TestTheExamplesAreValid(t *testing.T) {
 		data := assert.Value(os.ReadFile(file))(t)
 		var written v1alpha1.NodeConfigRollout
 		assert.OK(t, yaml.UnmarshalStrict(data, &written), file)
-		if diff := cmp.Diff(written.Spec.Strategy.Steps, applied.Spec.Strategy.Steps); diff != "" {
-			t.Errorf("%s: steps (- file, + server)\n%s", file, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(written.Spec.Strategy.Steps, applied.Spec.Strategy.Steps), file, "steps (- file, + server)")
 	}
-}
-
-// yamlBlocks returns the YAML blocks of a page.
-func yamlBlocks(t *testing.T, page string) []*unstructured.Unstructured {
-	t.Helper()
-	text := assert.Value(os.ReadFile(filepath.Join(root, page)))(t)
-	var all []*unstructured.Unstructured
-	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
-		o := &unstructured.Unstructured{}
-		assert.NoError(t, yaml.Unmarshal([]byte(block), &o.Object), block)
-		all = append(all, o)
-	}
-
-	return all
 }
 
 // The ServiceAccount has the rights that the page grants, and no others.
 func TestAGitOpsControllerMayApplyEveryBlockOfItsPage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "applied.yaml")
-	write := func(o *unstructured.Unstructured) {
-		t.Helper()
-		assert.NoError(t, os.WriteFile(file, assert.Value(yaml.Marshal(o.Object))(t), 0o600))
-	}
 	flux := []string{"apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller", "--validate=strict",
 		"--as=system:serviceaccount:flux-system:kubelets", "-f", file}
 	givenRollout(t, "fluxed", "")
-	var applied []string
-	for _, block := range yamlBlocks(t, "docs/gitops.md") {
+	var fields []string
+	page := string(assert.Value(os.ReadFile(filepath.Join(root, "docs/gitops.md")))(t))
+	for _, text := range strings.Split(page, "```yaml\n")[1:] {
+		text, _, _ = strings.Cut(text, "```")
+		block := &unstructured.Unstructured{}
+		assert.NoError(t, yaml.Unmarshal([]byte(text), &block.Object), text)
 		if block.GetKind() != "" {
-			write(block)
-			mustKubectl(t, "apply", "-f", file)
-			t.Cleanup(func() {
-				assert.OK(t, assert.Err(kubectl(context.Background(), "delete", block.GetKind(), block.GetName())))
-			})
+			created(t, block)
 			continue
 		}
 
@@ -270,10 +243,10 @@ func TestAGitOpsControllerMayApplyEveryBlockOfItsPage(t *testing.T) {
 		spec := block.Object["spec"].(map[string]any)
 		for name, value := range spec {
 			assert.NoError(t, unstructured.SetNestedField(o.Object, value, "spec", name))
-			applied = append(applied, name)
+			fields = append(fields, name)
 		}
 
-		write(o)
+		assert.NoError(t, os.WriteFile(file, assert.Value(yaml.Marshal(o.Object))(t), 0o600))
 		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 			_, err := kubectl(ctx, flux...) // a role counts after a short delay
 			if err != nil && strings.Contains(err.Error(), "(Forbidden)") && strings.Contains(err.Error(), "cannot ") {
@@ -283,12 +256,12 @@ func TestAGitOpsControllerMayApplyEveryBlockOfItsPage(t *testing.T) {
 			return true, err
 		})
 		assert.Must(t, err == nil, "%v is refused: %v", spec, err)
-		got := assert.Value(rolloutsAsAdmin(t).Get(t.Context(), "fluxed", metav1.GetOptions{}))(t)
+		got := assert.Value(rolloutsAsAdmin().Get(t.Context(), "fluxed", metav1.GetOptions{}))(t)
 		for name, value := range spec {
 			assert.Equal(t, fmt.Sprint(got.Object["spec"].(map[string]any)[name]), fmt.Sprint(value), name)
 		}
 	}
 
-	slices.Sort(applied)
-	assert.Equal(t, strings.Join(applied, " "), "abort approval frozen frozenReason paused pausedReason pin retry")
+	slices.Sort(fields)
+	assert.Equal(t, strings.Join(fields, " "), "abort approval frozen frozenReason paused pausedReason pin retry")
 }

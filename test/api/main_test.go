@@ -27,8 +27,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -46,19 +47,25 @@ const (
 var (
 	nodeConfigs = v1alpha1.GroupVersion.WithResource("nodeconfigs")
 	cluster     *localcluster.Cluster
+
+	// admin and objects are clients of an administrator.
+	admin   kubernetes.Interface
+	objects client.Client
 )
 
 // TestMain starts a cluster that has nothing of evenkeel yet, and applies
 // config/base to it as a user does.
 func TestMain(m *testing.M) {
-	os.Exit(localcluster.RunTests(localcluster.Options{Manifests: localcluster.NoManifests}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
+	os.Exit(localcluster.RunTests(localcluster.Options{Manifests: localcluster.NoManifests}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		defer must.Catch(&err)
+
 		cluster = c
-		if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/base")); err != nil {
-			return 0, err
-		}
-		if err := awaitEnforcement(ctx); err != nil {
-			return 0, err
-		}
+		config := cluster.AdminConfig()
+		config.QPS = -1
+		admin = kubernetes.NewForConfigOrDie(config)
+		objects = must.Get(client.New(config, client.Options{}))
+		must.Get(kubectl(ctx, "apply", "-k", filepath.Join(root, "config/base")))
+		must.OK(awaitEnforcement(ctx))
 
 		return m.Run(), nil
 	}))
@@ -69,49 +76,32 @@ func TestMain(m *testing.M) {
 func awaitEnforcement(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	node := must.Get(configFor("system:node:one", "system:nodes"))
-	for _, args := range [][]string{
-		{"role", configMapWriter, "--verb=*", "--resource=configmaps"}, {"rolebinding", configMapWriter, "--role=" + configMapWriter, "--user=" + configMapWriter},
+	for _, command := range []string{
+		"create -n evenkeel-system role wilma --verb=* --resource=configmaps",
+		"create -n evenkeel-system rolebinding wilma --role=wilma --user=wilma",
+		"create clusterrole wilma --verb=create --resource=nodeconfigs.evenkeel.dev",
+		"create clusterrolebinding wilma --clusterrole=wilma --user=wilma",
 	} {
-		must.Get(kubectl(ctx, append([]string{"create", "-n", v1alpha1.SystemNamespace}, args...)...))
+		must.Get(kubectl(ctx, strings.Fields(command)...))
 	}
 
-	for _, args := range [][]string{
-		{"clusterrole", configMapWriter, "--verb=create", "--resource=nodeconfigs.evenkeel.dev"}, {"clusterrolebinding", configMapWriter, "--clusterrole=" + configMapWriter, "--user=" + configMapWriter},
+	event := parse("{metadata: {name: refused, namespace: default}, involvedObject: {kind: NodeConfigRollout, namespace: default}}")
+	event.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Event"))
+	node, writer := nodeConfig("one"), configFor(configMapWriter)
+	for policy, refused := range map[string]struct {
+		as     *rest.Config
+		object client.Object
+	}{
+		"evenkeel-node":      {node, parse("metadata: {name: another}")},
+		"evenkeel-revision":  {writer, revision("refused")},
+		"evenkeel-preflight": {writer, parse("metadata: {name: refused, annotations: {evenkeel.dev/preflight: '{}'}}")},
+		"evenkeel-record":    {writer, parse("metadata: {name: refused, annotations: {evenkeel.dev/observed: '{}'}}")},
+		"evenkeel-event":     {node, event},
+		"evenkeel-rollout":   {cluster.AdminConfig(), rollout("refused", "nodeSelector: {matchLabels: {no label: a}}")},
 	} {
-		must.Get(kubectl(ctx, append([]string{"create"}, args...)...))
-	}
-
-	writer := must.Get(configFor(configMapWriter))
-	for policy, create := range map[string]func(context.Context) error{
-		"evenkeel-node": func(ctx context.Context) error {
-			return errorOf(dynamic.NewForConfigOrDie(node).Resource(nodeConfigs).Create(ctx, parse("metadata: {name: another}"), dryRun))
-		},
-		"evenkeel-revision": func(ctx context.Context) error {
-			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(configMaps).Namespace(v1alpha1.SystemNamespace).Create(ctx, revision("refused"), dryRun))
-		},
-		"evenkeel-preflight": func(ctx context.Context) error {
-			o := parse("metadata: {name: refused, annotations: {evenkeel.dev/preflight: '{}'}}")
-			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(nodeConfigs).Create(ctx, o, dryRun))
-		},
-		"evenkeel-record": func(ctx context.Context) error {
-			o := parse("metadata: {name: refused, annotations: {evenkeel.dev/observed: '{}'}}")
-			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(nodeConfigs).Create(ctx, o, dryRun))
-		},
-		"evenkeel-event": func(ctx context.Context) error {
-			o := parse("{metadata: {name: refused}, involvedObject: {kind: NodeConfigRollout, namespace: default}}")
-			o.SetAPIVersion("v1")
-			o.SetKind("Event")
-			return errorOf(dynamic.NewForConfigOrDie(node).Resource(corev1.SchemeGroupVersion.WithResource("events")).Namespace("default").Create(ctx, o, dryRun))
-		},
-		"evenkeel-rollout": func(ctx context.Context) error {
-			o := rollout("refused", "nodeSelector: {matchLabels: {no label: a}}")
-			return errorOf(dynamic.NewForConfigOrDie(cluster.AdminConfig()).Resource(rollouts).Create(ctx, o, dryRun))
-		},
-	} {
+		c := must.Get(client.New(refused.as, client.Options{}))
 		err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-			err := create(ctx)
+			err := c.Create(ctx, refused.object.DeepCopyObject().(client.Object), client.DryRunAll)
 			return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'"), nil
 		})
 		if err != nil {
@@ -135,55 +125,31 @@ func kubectl(ctx context.Context, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// clientFor is a client for NodeConfigs, with a certificate of this user in
-// these groups.
-func clientFor(user string, groups ...string) (_ dynamic.ResourceInterface, err error) {
-	defer must.Catch(&err)
-
-	config := must.Get(configFor(user, groups...))
-	client := must.Get(dynamic.NewForConfig(config))
-
-	return client.Resource(nodeConfigs), nil
-}
-
-func configFor(user string, groups ...string) (*rest.Config, error) {
-	kubeconfig, err := cluster.ClientKubeconfig(user, groups...)
-	if err != nil {
-		return nil, err
-	}
-
-	return clientcmd.BuildConfigFromFlags("", kubeconfig)
-}
-
-// asAccount is for a ServiceAccount, as which an administrator acts.
-func asAccount(namespace, account string) *rest.Config {
+// configFor is for a user in these groups, as whom an administrator acts.
+func configFor(user string, groups ...string) *rest.Config {
 	config := cluster.AdminConfig()
 	config.QPS = -1
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + namespace + ":" + account,
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-	}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 
 	return config
 }
 
+func nodeConfig(name string) *rest.Config { return configFor("system:node:"+name, "system:nodes") }
+
+func asAccount(namespace, account string) *rest.Config {
+	return configFor("system:serviceaccount:"+namespace+":"+account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+}
+
 func asController() *rest.Config { return asAccount(v1alpha1.SystemNamespace, "evenkeel-controller") }
 
-func as(t *testing.T, user string, groups ...string) dynamic.ResourceInterface {
-	t.Helper()
-	client := assert.Value(clientFor(user, groups...))(t)
-	return client
+// as is a client for NodeConfigs.
+func as(config *rest.Config) dynamic.ResourceInterface {
+	return dynamic.NewForConfigOrDie(config).Resource(nodeConfigs)
 }
 
-func asAdmin(t *testing.T) dynamic.ResourceInterface {
-	t.Helper()
-	return as(t, "admin", "system:masters")
-}
+func asAdmin() dynamic.ResourceInterface { return as(configFor("admin", "system:masters")) }
 
-func asNode(t *testing.T, name string) dynamic.ResourceInterface {
-	t.Helper()
-	return as(t, "system:node:"+name, "system:nodes")
-}
+func asNode(name string) dynamic.ResourceInterface { return as(nodeConfig(name)) }
 
 // parse makes a NodeConfig of what a manifest says below apiVersion and kind.
 // It panics if that is no YAML.
@@ -206,24 +172,29 @@ func parse(text string) *unstructured.Unstructured {
 // ends.
 func given(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
-	o := assert.Value(asAdmin(t).Create(t.Context(), parse(text), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
-	removeAtEnd(t, o.GetName())
+	return created(t, parse(text))
+}
+
+// created creates an object as administrator and removes it when the test ends.
+func created[O client.Object](t *testing.T, o O) O {
+	t.Helper()
+	assert.NoError(t, objects.Create(t.Context(), o, client.FieldValidation("Strict")))
+	removeAtEnd(t, o)
+
 	return o
 }
 
-func removeAtEnd(t *testing.T, name string) {
+// removeAtEnd removes an object, if it is still there when the test ends.
+func removeAtEnd(t *testing.T, o client.Object) {
 	t.Helper()
-	admin := asAdmin(t)
 	t.Cleanup(func() {
-		err := admin.Delete(context.Background(), name, metav1.DeleteOptions{})
-		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
+		assert.OK(t, client.IgnoreNotFound(objects.Delete(context.Background(), o, client.GracePeriodSeconds(0))))
 	})
 }
 
 func get(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
-	o := assert.Value(asAdmin(t).Get(t.Context(), name, metav1.GetOptions{}))(t)
-	return o
+	return assert.Value(asAdmin().Get(t.Context(), name, metav1.GetOptions{}))(t)
 }
 
 // answer is what the API server said to a request that it must refuse with

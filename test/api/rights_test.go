@@ -5,9 +5,11 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -30,18 +31,15 @@ import (
 // release that changes them.
 
 func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testing.T) {
-	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "rights"))
-	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
+	node := kubernetes.NewForConfigOrDie(nodeConfig("rights"))
 	nodes, leases := node.CoreV1().Nodes(), node.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	events := node.CoreV1().Events(metav1.NamespaceDefault)
 	ctx := t.Context()
-	own := metav1.SingleObject(metav1.ObjectMeta{Name: "rights"})
+	own := only("rights")
 	condition := []byte(`{"status":{"conditions":[{"type":"ConfigOK","status":"True","reason":"all checks passed"}]}}`)
 	for _, name := range []string{"rights", "stranger"} {
-		assert.NoError(t,
-			assert.Err(admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})))
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		assert.NoError(t, assert.Err(admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})))
+		created(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		created(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}})
 	}
 
 	event := &corev1.Event{
@@ -51,38 +49,36 @@ func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testi
 	}
 
 	wantAnswers(t, []answer{
-		{"get its Node", errorOf(nodes.Get(ctx, "rights", metav1.GetOptions{})), ""},
-		{"list its Node", errorOf(nodes.List(ctx, own)), ""},
+		{"get its Node", assert.Err(nodes.Get(ctx, "rights", metav1.GetOptions{})), ""},
+		{"list its Node", assert.Err(nodes.List(ctx, own)), ""},
 		{"watch its Node", stop(nodes.Watch(ctx, own)), ""},
-		{"list all Nodes", errorOf(nodes.List(ctx, metav1.ListOptions{})), "only its own Node object"},
-		{"get another's Node", errorOf(nodes.Get(ctx, "stranger", metav1.GetOptions{})), "only its own Node object"},
+		{"list all Nodes", assert.Err(nodes.List(ctx, metav1.ListOptions{})), "only its own Node object"},
+		{"get another's Node", assert.Err(nodes.Get(ctx, "stranger", metav1.GetOptions{})), "only its own Node object"},
 		{"patch its Node's status",
-			errorOf(nodes.Patch(ctx, "rights", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status")), ""},
+			assert.Err(nodes.Patch(ctx, "rights", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status")), ""},
 		{"patch another's Node's status",
-			errorOf(nodes.Patch(ctx, "stranger", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status")),
+			assert.Err(nodes.Patch(ctx, "stranger", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status")),
 			`node "rights" is not allowed to modify node "stranger"`},
 
-		{"get its Lease", errorOf(leases.Get(ctx, "rights", metav1.GetOptions{})), ""},
-		{"get another's Lease", errorOf(leases.Get(ctx, "stranger", metav1.GetOptions{})), "can only access node lease with the same name"},
-		{"list its Lease", errorOf(leases.List(ctx, own)), "can only get, create, update, patch, or delete a node lease"},
+		{"get its Lease", assert.Err(leases.Get(ctx, "rights", metav1.GetOptions{})), ""},
+		{"get another's Lease", assert.Err(leases.Get(ctx, "stranger", metav1.GetOptions{})), "can only access node lease with the same name"},
+		{"list its Lease", assert.Err(leases.List(ctx, own)), "can only get, create, update, patch, or delete a node lease"},
 		{"watch its Lease", stop(leases.Watch(ctx, own)), "can only get, create, update, patch, or delete a node lease"},
 
-		{"list its pods", errorOf(node.CoreV1().Pods("").List(ctx, podsOf("rights"))), ""},
+		{"list its pods", assert.Err(node.CoreV1().Pods("").List(ctx, podsOf("rights"))), ""},
 		{"watch its pods", stop(node.CoreV1().Pods("").Watch(ctx, podsOf("rights"))), ""},
 		{"list another's pods",
-			errorOf(node.CoreV1().Pods("").List(ctx, podsOf("stranger"))), "can only list/watch pods with spec.nodeName field selector"},
+			assert.Err(node.CoreV1().Pods("").List(ctx, podsOf("stranger"))), "can only list/watch pods with spec.nodeName field selector"},
 
-		{"create an event", errorOf(events.Create(ctx, event, metav1.CreateOptions{})), ""},
-		{"patch an event", errorOf(events.Patch(ctx, event.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})), ""},
-		{"list events", errorOf(events.List(ctx, metav1.ListOptions{})), `cannot list resource "events"`},
+		{"create an event", assert.Err(events.Create(ctx, event, metav1.CreateOptions{})), ""},
+		{"patch an event", assert.Err(events.Patch(ctx, event.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})), ""},
+		{"list events", assert.Err(events.List(ctx, metav1.ListOptions{})), `cannot list resource "events"`},
 	})
 }
 
 func podsOf(node string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}
 }
-
-func errorOf[T any](_ T, err error) error { return err }
 
 // stop ends a watch that began.
 func stop(w interface{ Stop() }, err error) error {
@@ -100,29 +96,19 @@ func mayGet(ctx context.Context, user, group, node, subresource string) (bool, e
 		User: user, Groups: []string{group, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "nodes", Subresource: subresource, Name: node},
 	}}
-	answer, err := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
-	}
+	err := objects.Create(ctx, review)
 
-	return answer.Status.Allowed, nil
+	return review.Status.Allowed, err
 }
 
 func TestOnlyConfigDriftLetsNodesReadTheConfigzOfKubelets(t *testing.T) {
 	const node, nodes = "system:node:drift", "system:nodes"
-	if may, err := mayGet(t.Context(), node, nodes, "drift", "configz"); err != nil || may {
-		t.Fatalf("without config/drift, a node may read /configz: %v, error %v", may, err)
-	}
-
-	manifests := filepath.Join(root, "config/drift")
-	mustKubectl(t, "apply", "-k", manifests)
-	t.Cleanup(func() {
-		out, err := kubectl(context.Background(), "delete", "-k", manifests)
-		assert.That(t, err == nil, "%v %v", out, err)
+	assert.Returns(t, false, "without config/drift, a node may read /configz")(mayGet(t.Context(), node, nodes, "drift", "configz"))
+	applied(t, "-k", filepath.Join(root, "config/drift"))
+	assert.Eventually(t, "config/drift lets a node read the /configz of its kubelet", func() bool {
+		may, err := mayGet(t.Context(), node, nodes, "drift", "configz")
+		return err == nil && may
 	})
-	assert.NoError(t, wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		return mayGet(ctx, node, nodes, "drift", "configz")
-	}), "config/drift does not let a node read the /configz of its kubelet")
 	for _, r := range []struct {
 		user, group, node, subresource string
 		want                           bool
@@ -133,9 +119,7 @@ func TestOnlyConfigDriftLetsNodesReadTheConfigzOfKubelets(t *testing.T) {
 		{node, nodes, "drift", "metrics", false},
 		{"jane", "people", "drift", "configz", false},
 	} {
-		if may, err := mayGet(t.Context(), r.user, r.group, r.node, r.subresource); err != nil || may != r.want {
-			t.Errorf("%s may get nodes/%s of %s: %v, error %v; want %v", r.user, r.subresource, r.node, may, err, r.want)
-		}
+		assert.Returns(t, r.want, r.user, "may get", r.subresource, "of", r.node)(mayGet(t.Context(), r.user, r.group, r.node, r.subresource))
 	}
 }
 
@@ -146,11 +130,8 @@ var inKubeSystem = []string{"kubelet-one", "kubelet-two", "coredns"}
 // givenConfigMaps creates them until the test ends.
 func givenConfigMaps(t *testing.T) {
 	t.Helper()
-	configMaps := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	for _, name := range inKubeSystem {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		assert.NoError(t, assert.Err(configMaps.Create(t.Context(), m, metav1.CreateOptions{})))
-		t.Cleanup(func() { assert.OK(t, configMaps.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+		created(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}})
 	}
 }
 
@@ -158,30 +139,21 @@ func givenConfigMaps(t *testing.T) {
 // read their own ConfigMaps. At the end it waits until they no longer may.
 func granted(t *testing.T, how, manifests string, nodes ...string) {
 	t.Helper()
-	awaitGrant := func(ctx context.Context, granted bool) {
-		err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-			for _, node := range nodes {
-				_, err := configMapsAs(t, node).Get(ctx, "kubelet-"+node, metav1.GetOptions{})
-				if apierrors.IsForbidden(err) == granted {
-					return false, nil
-				}
-			}
-
-			return true, nil
+	awaitGrant := func(granted bool) {
+		assert.Eventually(t, fmt.Sprintf("%s grants %q: %t", manifests, nodes, granted), func() bool {
+			return !slices.ContainsFunc(nodes, func(node string) bool {
+				_, err := configMapsAs(node).Get(context.Background(), "kubelet-"+node, metav1.GetOptions{})
+				return apierrors.IsForbidden(err) == granted
+			})
 		})
-		assert.That(t, err == nil, "waiting for what %s grants %q (%t): %v", manifests, nodes, granted, err)
 	}
-	mustKubectl(t, "apply", how, manifests)
-	t.Cleanup(func() {
-		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", how, manifests)))
-		awaitGrant(context.Background(), false)
-	})
-	awaitGrant(t.Context(), true)
+	t.Cleanup(func() { awaitGrant(false) })
+	applied(t, how, manifests)
+	awaitGrant(true)
 }
 
-func configMapsAs(t *testing.T, node string) corev1client.ConfigMapInterface {
-	t.Helper()
-	return kubernetes.NewForConfigOrDie(nodeConfig(t, node)).CoreV1().ConfigMaps(metav1.NamespaceSystem)
+func configMapsAs(node string) corev1client.ConfigMapInterface {
+	return kubernetes.NewForConfigOrDie(nodeConfig(node)).CoreV1().ConfigMaps(metav1.NamespaceSystem)
 }
 
 // only selects one object, as the agent does.
@@ -199,10 +171,10 @@ func begun(name string) metav1.ListOptions {
 // reads are all ways to read one ConfigMap.
 func reads(t *testing.T, node, name string) map[string]error {
 	t.Helper()
-	as := configMapsAs(t, node)
+	as := configMapsAs(node)
 	return map[string]error{
-		"get":                  errorOf(as.Get(t.Context(), name, metav1.GetOptions{})),
-		"list":                 errorOf(as.List(t.Context(), only(name))),
+		"get":                  assert.Err(as.Get(t.Context(), name, metav1.GetOptions{})),
+		"list":                 assert.Err(as.List(t.Context(), only(name))),
 		"watch":                stop(as.Watch(t.Context(), only(name))),
 		"watch from the first": stop(as.Watch(t.Context(), begun(name))),
 	}
@@ -239,13 +211,13 @@ func TestTheSharedRoleLetsEveryNodeReadAllConfigMapsOfKubeSystem(t *testing.T) {
 			wantReads(t, node, name)
 		}
 
-		all, err := configMapsAs(t, node).List(t.Context(), metav1.ListOptions{})
+		all, err := configMapsAs(node).List(t.Context(), metav1.ListOptions{})
 		assert.That(t, err == nil && len(all.Items) >= len(inKubeSystem), "%s sees %d ConfigMaps, error %v", node, len(all.Items), err)
 	}
 
-	_, err := kubernetes.NewForConfigOrDie(nodeConfig(t, "one")).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	_, err := kubernetes.NewForConfigOrDie(nodeConfig("one")).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	wantRefused(t, err, http.StatusForbidden, `in the namespace "default"`)
-	err = configMapsAs(t, "one").Delete(t.Context(), "kubelet-one", metav1.DeleteOptions{})
+	err = configMapsAs("one").Delete(t.Context(), "kubelet-one", metav1.DeleteOptions{})
 	wantRefused(t, err, http.StatusForbidden, `cannot delete resource "configmaps"`)
 }
 
@@ -268,17 +240,17 @@ func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	wantReads(t, "one", "kubelet-one")
 	wantReads(t, "two", "kubelet-two")
 	// That there is no object is an answer, not a refusal.
-	none, err := configMapsAs(t, "none").List(t.Context(), only("kubelet-none"))
+	none, err := configMapsAs("none").List(t.Context(), only("kubelet-none"))
 	assert.That(t, err == nil && len(none.Items) == 0, "a node without its own ConfigMap sees %v, error %v, want none", none, err)
 	for _, name := range []string{"kubelet-two", "coredns", "kubelet-none"} {
 		wantNoReads(t, "one", name)
 	}
 
 	for what, err := range map[string]error{
-		"list all":       errorOf(configMapsAs(t, "one").List(t.Context(), metav1.ListOptions{})),
-		"watch all":      stop(configMapsAs(t, "one").Watch(t.Context(), metav1.ListOptions{})),
-		"list all other": errorOf(configMapsAs(t, "one").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name!=kubelet-one"})),
-		"list by label":  errorOf(configMapsAs(t, "one").List(t.Context(), metav1.ListOptions{LabelSelector: "a!=b"})),
+		"list all":       assert.Err(configMapsAs("one").List(t.Context(), metav1.ListOptions{})),
+		"watch all":      stop(configMapsAs("one").Watch(t.Context(), metav1.ListOptions{})),
+		"list all other": assert.Err(configMapsAs("one").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name!=kubelet-one"})),
+		"list by label":  assert.Err(configMapsAs("one").List(t.Context(), metav1.ListOptions{LabelSelector: "a!=b"})),
 	} {
 		t.Run(what, func(t *testing.T) {
 			wantRefused(t, err, http.StatusForbidden, `resource "configmaps" in API group "" in the namespace "kube-system"`)

@@ -4,6 +4,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,60 +19,37 @@ import (
 )
 
 func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
-	const (
-		labels = ` has a key or a value that no label of a node can have: a key is such as topology.kubernetes.io/zone, a value has at most 63 letters`
-		down   = `: a step says how many nodes shall be updated when it is done, not how many more`
-	)
-	for name, test := range map[string]struct{ spec, want string }{
-		"a key with a space":             {`nodeSelector: {matchLabels: {"my pool": a}}`, `spec.nodeSelector` + labels},
-		"a key with an empty prefix":     {`nodeSelector: {matchLabels: {/pool: a}}`, `spec.nodeSelector` + labels},
-		"a value with a space":           {`nodeSelector: {matchLabels: {pool: "a b"}}`, `spec.nodeSelector` + labels},
-		"a key of an expression":         {`nodeSelector: {matchExpressions: [{key: pool=a, operator: Exists}]}`, `spec.nodeSelector` + labels},
-		"a value of an expression":       {`nodeSelector: {matchExpressions: [{key: pool, operator: In, values: [a, "b,c"]}]}`, `spec.nodeSelector` + labels},
-		"canaries":                       {`strategy: {canarySelector: {a/b/c: d}}`, `spec.strategy.canarySelector` + labels},
-		"both":                           {`nodeSelector: {matchLabels: {"": a}}, strategy: {canarySelector: {a: -}}`, `spec.nodeSelector, spec.strategy.canarySelector` + labels},
-		"percentages that go down":       {`strategy: {steps: [{nodes: 1}, {nodes: 20%}, {pause: {}}, {nodes: 10%}, {nodes: 100%}]}`, `spec.strategy.steps must not go down, but go 20%, 10%, 100%` + down},
-		"numbers that go down":           {`strategy: {steps: [{nodes: 10}, {nodes: 100%}, {nodes: 9}]}`, `spec.strategy.steps must not go down, but go 10, 9` + down},
-		"an approval beyond the steps":   {`strategy: {steps: [{nodes: 1}, {pause: {}}]}, approval: {revision: 1, step: 2}`, `spec.approval.step is 2, but the last step is 1, counted from 0: set it to the step that waits, status.step`},
-		"an approval beyond the default": {`approval: {revision: 1, step: 3}`, `spec.approval.step is 3, but the last step is 2, counted from 0`},
-	} {
+	cases := specCases(t, "NodeConfigRollout")
+	for name, c := range cases.Refused {
 		t.Run(name, func(t *testing.T) {
-			_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("refused", test.spec), dryRun)
-			wantRefused(t, err, http.StatusUnprocessableEntity, `ValidatingAdmissionPolicy 'evenkeel-rollout'`, test.want)
-			own := fleet.CheckAdmission(typed(t, test.spec))
+			_, err := tried(t, "NodeConfigRollout", c.Spec)
+			wantRefused(t, err, http.StatusUnprocessableEntity, append(c.Says, `ValidatingAdmissionPolicy 'evenkeel-rollout'`)...)
+			own := fleet.CheckAdmission(typed(t, c.Spec))
 			assert.That(t, own != nil && (err == nil || strings.Contains(err.Error(), own.Error())),
 				"the policy says %v, the controller %v", err, own)
 		})
 	}
 
-	for name, spec := range map[string]string{
-		"labels as nodes have them": `nodeSelector: {matchLabels: {topology.kubernetes.io/zone: a.B_c-1, node-role.kubernetes.io/worker: ""},
-			matchExpressions: [{key: A_b, operator: NotIn, values: [x, ""]}]}`,
-		"steps that stay":           `strategy: {steps: [{nodes: 1}, {nodes: 1}, {nodes: 9%}, {nodes: 10%}, {nodes: 10%}, {nodes: 2}, {nodes: 100%}]}`,
-		"an approval of the last":   `strategy: {steps: [{nodes: 1}, {pause: {}}]}, approval: {revision: 1, step: 1}`,
-		"an approval of a default":  `approval: {revision: 1, step: 2}`,
-		"no strategy and canaries ": `strategy: {canarySelector: {}}`,
-	} {
+	for name, c := range cases.Admitted {
 		t.Run(name, func(t *testing.T) {
-			assert.OK(t, assert.Err(rolloutsAsAdmin(t).Create(t.Context(), rollout("accepted", spec), dryRun)))
-			assert.OK(t, fleet.CheckAdmission(typed(t, spec)), "the controller refuses it")
+			assert.OK(t, assert.Err(tried(t, "NodeConfigRollout", c.Spec)))
+			assert.OK(t, fleet.CheckAdmission(typed(t, c.Spec)), "the controller refuses it")
 		})
 	}
 }
 
 // typed is a rollout as the controller reads it.
-func typed(t *testing.T, spec string) *v1alpha1.NodeConfigRollout {
+func typed(t *testing.T, spec json.RawMessage) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	out := &v1alpha1.NodeConfigRollout{}
-	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(rollout("typed", spec).Object, out))
+	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(valid("NodeConfigRollout", "typed", spec).Object, out))
 	return out
 }
 
 func TestAnApprovalIsValidatedOnlyWhenItIsWritten(t *testing.T) {
 	givenRollout(t, "approved", `strategy: {steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}, {pause: {}}]}, approval: {revision: 1, step: 3}`)
 	patch := func(body string) error {
-		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "approved", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-		return err
+		return assert.Err(rolloutsAsAdmin().Patch(t.Context(), "approved", types.MergePatchType, []byte(body), metav1.PatchOptions{}))
 	}
 	assert.OK(t, patch(`{"spec":{"strategy":{"steps":[{"nodes":1}]}}}`), "fewer steps beside an old approval")
 	wantRefused(t, patch(`{"spec":{"approval":{"revision":2}}}`), http.StatusUnprocessableEntity, `spec.approval.step is 3, but the last step is 0`)
@@ -81,38 +59,34 @@ func TestAnApprovalIsValidatedOnlyWhenItIsWritten(t *testing.T) {
 
 func TestANodeCannotReadOrWriteRollouts(t *testing.T) {
 	givenRollout(t, "guarded", "")
-	node := rolloutsAs(t, "system:node:self", "system:nodes")
+	node := rolloutsAs(nodeConfig("self"))
 	ctx := t.Context()
-	writes := func() map[string]error {
-		patch := []byte(`{"spec":{"paused":true},"status":{"phase":"Complete"}}`)
-		return map[string]error{
-			"CREATE": errorOf(node.Create(ctx, rollout("guarded", ""), metav1.CreateOptions{})),
-			"UPDATE": errorOf(node.Patch(ctx, "guarded", types.MergePatchType, patch, metav1.PatchOptions{})),
-			"status": errorOf(node.Patch(ctx, "guarded", types.MergePatchType, patch, metav1.PatchOptions{}, "status")),
-			"DELETE": node.Delete(ctx, "guarded", metav1.DeleteOptions{}),
+	patch := []byte(`{"spec":{"paused":true},"status":{"phase":"Complete"}}`)
+	type write struct {
+		operation string
+		err       error
+	}
+	writes := func() []write {
+		return []write{
+			{"CREATE NodeConfigRollout guarded", assert.Err(node.Create(ctx, rollout("guarded", ""), metav1.CreateOptions{}))},
+			{"UPDATE NodeConfigRollout guarded", assert.Err(node.Patch(ctx, "guarded", types.MergePatchType, patch, metav1.PatchOptions{}))},
+			{"UPDATE NodeConfigRollout guarded", assert.Err(node.Patch(ctx, "guarded", types.MergePatchType, patch, metav1.PatchOptions{}, "status"))},
+			{"DELETE NodeConfigRollout guarded", node.Delete(ctx, "guarded", metav1.DeleteOptions{})},
+			{"DELETE NodeConfigRollout *", node.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})},
 		}
 	}
-	for _, err := range writes() {
-		wantRefused(t, err, http.StatusForbidden, `User "system:node:self" cannot `)
+	for _, w := range writes() {
+		wantRefused(t, w.err, http.StatusForbidden, `User "system:node:self" cannot `)
 	}
 
-	_, err := node.List(ctx, metav1.ListOptions{})
-	wantRefused(t, err, http.StatusForbidden, `User "system:node:self" cannot list resource "nodeconfigrollouts"`)
-
+	wantRefused(t, assert.Err(node.List(ctx, metav1.ListOptions{})), http.StatusForbidden,
+		`User "system:node:self" cannot list resource "nodeconfigrollouts"`)
 	grantNodesEverything(t)
-	refused := writes()
-	refused["DELETE *"] = node.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	for operation, err := range refused {
-		words := map[string]string{"status": "UPDATE NodeConfigRollout guarded", "DELETE *": "DELETE NodeConfigRollout *"}[operation]
-		if words == "" {
-			words = operation + " NodeConfigRollout guarded"
-		}
-
-		wantRefused(t, err, http.StatusForbidden, `ValidatingAdmissionPolicy 'evenkeel-rollout'`,
-			"system:node:self tried to "+words+", but a node never writes a rollout: a person or the controller does")
+	for _, w := range writes() {
+		wantRefused(t, w.err, http.StatusForbidden, `ValidatingAdmissionPolicy 'evenkeel-rollout'`,
+			"system:node:self tried to "+w.operation+", but a node never writes a rollout: a person or the controller does")
 	}
 
-	if o, err := rolloutsAsAdmin(t).Get(ctx, "guarded", metav1.GetOptions{}); err != nil || o.GetGeneration() != 1 {
-		t.Errorf("got %v, error %v, want it as it was", o, err)
-	}
+	o := assert.Value(rolloutsAsAdmin().Get(ctx, "guarded", metav1.GetOptions{}))(t)
+	assert.Equal(t, o.GetGeneration(), 1, "the generation is")
 }

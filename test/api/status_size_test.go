@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,7 +29,7 @@ func conditions(n int, message string) []metav1.Condition {
 	all := make([]metav1.Condition, n)
 	for i := range all {
 		all[i] = metav1.Condition{
-			Type: fmt.Sprintf("Type%d", i), Status: metav1.ConditionTrue, Reason: "R", Message: message,
+			Type: fmt.Sprintf("Type%d", i), Status: metav1.ConditionTrue, Reason: "R", Message: message, ObservedGeneration: 1,
 			LastTransitionTime: metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
 		}
 	}
@@ -39,14 +41,13 @@ func conditions(n int, message string) []metav1.Condition {
 func reportAs(t *testing.T, node string, status any) (*unstructured.Unstructured, error) {
 	t.Helper()
 	patch := assert.Value(json.Marshal([]any{map[string]any{"op": "add", "path": "/status", "value": status}}))(t)
-	return asNode(t, node).Patch(t.Context(), node, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+	return asNode(node).Patch(t.Context(), node, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
 }
 
 // content is a status as it is sent, so that a test can reach any string in it.
 func content(t *testing.T, status *v1alpha1.NodeConfigStatus) map[string]any {
 	t.Helper()
-	object := assert.Value(runtime.DefaultUnstructuredConverter.ToUnstructured(status))(t)
-	return object
+	return assert.Value(runtime.DefaultUnstructuredConverter.ToUnstructured(status))(t)
 }
 
 // stored is the size of a status as the API server keeps it.
@@ -146,41 +147,33 @@ func eachString(object map[string]any, path string, visit func(path string, long
 // Each text has its own limit in bytes, not only in characters.
 func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 	given(t, "metadata: {name: texts}")
-	id := v1alpha1.MaxIdentifierLength
+	const id, identifier = v1alpha1.MaxIdentifierLength, "of more than 253 bytes"
+	const long, message = v1alpha1.MaxErrorLength, "an error or a message of more than 8192 bytes"
+	type status = v1alpha1.NodeConfigStatus
+	revision := func(s string) *v1alpha1.ConfigRevision { return &v1alpha1.ConfigRevision{Name: s} }
+	bad := func(b v1alpha1.BadConfig) status { return status{BadConfigs: []v1alpha1.BadConfig{{}, b}} }
 	for name, test := range map[string]struct {
 		most int
-		set  func(*v1alpha1.NodeConfigStatus, string)
+		with func(text string) status
 		want string
 	}{
-		"error": {v1alpha1.MaxErrorLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.Error = text }, "an error or a message of more than 8192 bytes"},
-		"message": {v1alpha1.MaxErrorLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.Conditions = conditions(2, text) },
-			"an error or a message of more than 8192 bytes"},
-		"reason": {v1alpha1.MaxBadReasonLength, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.BadConfigs = []v1alpha1.BadConfig{{}, {Reason: text}}
-		},
+		"error":   {long, func(s string) status { return status{Error: s} }, message},
+		"message": {long, func(s string) status { return status{Conditions: conditions(2, s)} }, message},
+		"reason": {v1alpha1.MaxBadReasonLength, func(s string) status { return bad(v1alpha1.BadConfig{Reason: s}) },
 			"a reason of more than 4096 bytes"},
-		"overridden field": {v1alpha1.MaxOverriddenFieldLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.OverriddenFields = []string{"", text} },
+		"overridden field": {v1alpha1.MaxOverriddenFieldLength, func(s string) status { return status{OverriddenFields: []string{"", s}} },
 			"a field of more than 512 bytes"},
-		"assigned": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.Assigned = &v1alpha1.ConfigRevision{Namespace: text}
-		}, "of more than 253 bytes"},
-		"active": {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.Active = &v1alpha1.ConfigRevision{Name: text} }, "of more than 253 bytes"},
-		"lastKnownGood": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: text}}
-		}, "of more than 253 bytes"},
-		"bad uid": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.BadConfigs = []v1alpha1.BadConfig{{UID: types.UID(text)}}
-		}, "of more than 253 bytes"},
-		"componentVersion": {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.ComponentVersion = text }, "of more than 253 bytes"},
-		"agentVersion":     {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.AgentVersion = text }, "of more than 253 bytes"},
+		"assigned": {id, func(s string) status { return status{Assigned: &v1alpha1.ConfigRevision{Namespace: s}} }, identifier},
+		"active":   {id, func(s string) status { return status{Active: revision(s)} }, identifier},
+		"lastKnownGood": {id, func(s string) status {
+			return status{LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: *revision(s)}}
+		}, identifier},
+		"bad uid":          {id, func(s string) status { return bad(v1alpha1.BadConfig{UID: types.UID(s)}) }, identifier},
+		"componentVersion": {id, func(s string) status { return status{ComponentVersion: s} }, identifier},
+		"agentVersion":     {id, func(s string) status { return status{AgentVersion: s} }, identifier},
 	} {
 		t.Run(name, func(t *testing.T) {
-			report := func(text string) error {
-				status := &v1alpha1.NodeConfigStatus{}
-				test.set(status, text)
-				_, err := reportAs(t, "texts", status)
-				return err
-			}
+			report := func(text string) error { return assert.Err(reportAs(t, "texts", test.with(text))) }
 			two := strings.Repeat("é", test.most/2) + strings.Repeat("e", test.most%2)
 			assert.OK(t, report(two), len(two), "bytes")
 			wantRefused(t, report(two+"x"), http.StatusUnprocessableEntity, "system:node:texts reported ", test.want, "of NodeConfig texts")
@@ -199,19 +192,14 @@ func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fits := func(n int) bool {
-				status := &v1alpha1.NodeConfigStatus{}
-				for range v1alpha1.MaxBadConfigs {
-					status.BadConfigs = append(status.BadConfigs, v1alpha1.BadConfig{Reason: strings.Repeat(char, n)})
-				}
-
-				status.Error = strings.Repeat(char, min(2*n, v1alpha1.MaxErrorLength/len(char)))
-				o, err := reportAs(t, "largest", status)
+				o, err := reportAs(t, "largest", &v1alpha1.NodeConfigStatus{
+					BadConfigs: slices.Repeat([]v1alpha1.BadConfig{{Reason: strings.Repeat(char, n)}}, v1alpha1.MaxBadConfigs),
+					Error:      strings.Repeat(char, min(2*n, v1alpha1.MaxErrorLength/len(char))),
+				})
 				if err != nil {
-					if n*len(char) > v1alpha1.MaxBadReasonLength {
-						return false
+					if n*len(char) <= v1alpha1.MaxBadReasonLength {
+						tooLarge(t, err)
 					}
-
-					tooLarge(t, err)
 
 					return false
 				}
@@ -221,16 +209,8 @@ func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 
 				return true
 			}
-			low, high := 0, v1alpha1.MaxBadReasonLength+1 // fits(low), !fits(high)
-			for low+1 < high {
-				if middle := (low + high) / 2; fits(middle) {
-					low = middle
-				} else {
-					high = middle
-				}
-			}
-
-			assert.That(t, low >= 400, "no more than %d characters fit", low)
+			tooMany := sort.Search(v1alpha1.MaxBadReasonLength+1, func(n int) bool { return !fits(n) })
+			assert.That(t, tooMany > 400, "%d characters do not fit", tooMany)
 		})
 	}
 }
@@ -254,17 +234,17 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 		}))
 	}
 
-	removeAtEnd(t, "fields")
 	o := parse("metadata: {name: fields}")
+	removeAtEnd(t, o)
 	forge(o, "")
-	_, err = asNode(t, "fields").Create(t.Context(), o, metav1.CreateOptions{})
+	_, err = asNode("fields").Create(t.Context(), o, metav1.CreateOptions{})
 	wantRefused(t, err, http.StatusUnprocessableEntity, refused)
-	assert.NoError(t, assert.Err(asNode(t, "fields").Create(t.Context(), parse("metadata: {name: fields}"), metav1.CreateOptions{})))
+	assert.NoError(t, assert.Err(asNode("fields").Create(t.Context(), parse("metadata: {name: fields}"), metav1.CreateOptions{})))
 	for _, subresource := range []string{"status", "", "scale"} {
 		o := get(t, "fields")
 		o.Object["status"] = map[string]any{"error": "forged"}
 		forge(o, subresource)
-		o, err = asNode(t, "fields").UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+		o, err = asNode("fields").UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
 		assert.NoError(t, err)
 		for _, entry := range o.GetManagedFields() {
 			assert.That(t, entry.Manager != "forged", "managedFields were kept as they were sent, with the subresource %q", subresource)
@@ -275,9 +255,8 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	for i := 0; ; i++ {
 		assert.Must(t, i != 1000, "a thousand managers were taken")
 		body := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","status":{"agentVersion":"v%d","runMode":"Host","componentVersion":"v1.37.2"}}`, i)
-		force := true
-		_, err := asNode(t, "fields").Patch(t.Context(), "fields", types.ApplyPatchType, []byte(body),
-			metav1.PatchOptions{FieldManager: fmt.Sprintf("manager-%0100d", i), Force: &force}, "status")
+		_, err := asNode("fields").Patch(t.Context(), "fields", types.ApplyPatchType, []byte(body),
+			metav1.PatchOptions{FieldManager: fmt.Sprintf("manager-%0100d", i), Force: new(true)}, "status")
 		if err != nil {
 			wantRefused(t, err, http.StatusUnprocessableEntity, refused)
 			break
@@ -299,7 +278,7 @@ func TestANodeReportsDespiteLargeMetadata(t *testing.T) {
 
 	o := get(t, "beside")
 	o.SetLabels(labels)
-	o = assert.Value(asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}))(t)
+	o = assert.Value(asAdmin().Update(t.Context(), o, metav1.UpdateOptions{}))(t)
 	if raw, err := json.Marshal(o.GetManagedFields()); err != nil || len(raw) < v1alpha1.MaxStatusFieldsBytes {
 		t.Fatalf("the labels make %d bytes of managedFields, error %v", len(raw), err)
 	}
