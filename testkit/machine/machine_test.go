@@ -6,6 +6,7 @@ package machine_test
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,11 +43,6 @@ func TestAMachineRunsItsOwnUnitsAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func sorted(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	if len(lines) == 2 && lines[0] > lines[1] {
-		lines[0], lines[1] = lines[1], lines[0]
-	}
-
-	return strings.Join(lines, "\n")
+func sorted(text string) string {
+	return strings.Join(slices.Sorted(strings.Lines(text)), "")
 }
