@@ -42,42 +42,6 @@ staticPodPath: /etc/kubernetes/manifests
 	assert.NoDiff(t, cmp.Diff(want, cm))
 }
 
-func TestAGeneratedKubeProxyConfigurationHasNoDefaults(t *testing.T) {
-	cc := clusterConfiguration(t, "networking: {serviceSubnet: 'fd00:10::/112,10.96.0.0/16', podSubnet: 'fd00:20::/56,10.244.0.0/16'}\n")
-	cm := assert.Value(generate(Components()[1], cc, "[2001:db8::10]:6443"))(t)
-	want := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy", Labels: map[string]string{"app": "kube-proxy"}},
-		Data: map[string]string{"config.conf": `apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-bindAddress: '::'
-clientConnection:
-  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
-clusterCIDR: fd00:20::/56,10.244.0.0/16
-mode: iptables
-`, "kubeconfig.conf": `apiVersion: v1
-kind: Config
-clusters:
-- cluster:
-    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
-    server: https://[2001:db8::10]:6443
-  name: default
-contexts:
-- context:
-    cluster: default
-    namespace: default
-    user: default
-  name: default
-current-context: default
-users:
-- name: default
-  user:
-    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-`},
-	}
-	Sign(want)
-	assert.NoDiff(t, cmp.Diff(want, cm))
-}
-
 func TestGenerateFailsWithTheReason(t *testing.T) {
 	kubelet, proxy := Components()[0], Components()[1]
 	good, badSubnet, badEndpoint := clusterConfiguration(t, ""), clusterConfiguration(t, ""), clusterConfiguration(t, "")
