@@ -41,7 +41,7 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 
 	cut := between(t, "evenkeel-component-00001", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
-		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be written: gone")
+		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be written: ", "gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
 	all := assert.Value(listUndoRecords(t.Context(), c))(t)
 	assert.That(t, len(all) == maxUndoRecords && all[0].Name == "evenkeel-component-00003",
@@ -81,6 +81,12 @@ func zipped(t *testing.T, text string) []byte {
 
 func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
 	const giveUp = "discard what it saved with: kubectl -n kube-system delete configmap evenkeel-component-00001"
+	saved := func(change func([]byte) []byte) func(*corev1.ConfigMap) {
+		return func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = change(cm.BinaryData["saved.json.gz"]) }
+	}
+	holds := func(text string) func(*corev1.ConfigMap) {
+		return saved(func([]byte) []byte { return zipped(t, text) })
+	}
 	for _, tt := range []struct {
 		name  string
 		harm  func(*corev1.ConfigMap)
@@ -90,17 +96,10 @@ func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
 			[]string{`record kube-system/evenkeel-component-00001 has format "2", this version supports "1": use the version of kubectl evenkeel that wrote it`}},
 		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-component-00001 is damaged", `"noon"`, giveUp}},
 		{"not there", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, []string{"is damaged (saved.json.gz: EOF)", giveUp}},
-		{"cut off", func(cm *corev1.ConfigMap) {
-			b := cm.BinaryData["saved.json.gz"]
-			cm.BinaryData["saved.json.gz"] = b[:len(b)/2]
-		},
-			[]string{"is damaged (saved.json.gz: unexpected EOF)", giveUp}},
-		{"a bit flipped", func(cm *corev1.ConfigMap) { b := cm.BinaryData["saved.json.gz"]; b[len(b)-6] ^= 1 },
-			[]string{"is damaged (saved.json.gz: gzip: invalid checksum)", giveUp}},
-		{"no JSON", func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = zipped(t, "{") },
-			[]string{"is damaged (saved.json.gz: unexpected end of JSON input)", giveUp}},
-		{"an empty entry", func(cm *corev1.ConfigMap) { cm.BinaryData["saved.json.gz"] = zipped(t, "[{}]") },
-			[]string{"is damaged (saved.json.gz: an entry does not name its object)", giveUp}},
+		{"cut off", saved(func(b []byte) []byte { return b[:len(b)/2] }), []string{"is damaged (saved.json.gz: unexpected EOF)", giveUp}},
+		{"a bit flipped", saved(func(b []byte) []byte { b[len(b)-6] ^= 1; return b }), []string{"is damaged (saved.json.gz: gzip: invalid checksum)", giveUp}},
+		{"no JSON", holds("{"), []string{"is damaged (saved.json.gz: unexpected end of JSON input)", giveUp}},
+		{"an empty entry", holds("[{}]"), []string{"is damaged (saved.json.gz: an entry does not name its object)", giveUp}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := world(t, contents{"kubelet-config": "a"})
@@ -116,25 +115,16 @@ func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
 // What older versions wrote must be known again by newer ones: the digest stays
 // what it is.
 func TestTheDigestOfAConfigMapNeverChanges(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		cm   *corev1.ConfigMap
-		want string
-	}{
-		{"none", nil, "absent"},
-		{"empty", &corev1.ConfigMap{}, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-		{"all", &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: "any", Labels: map[string]string{"any": "any"},
-				Annotations: map[string]string{ProposalSignature: "x", KubeadmSignature: "", "any": "any"},
-			},
-			Data: map[string]string{"b": "", "a": "1"}, BinaryData: map[string][]byte{"c": {0, 255}},
-		}, "sha256:59a4b791d004eac9fae6f3b2fcbf2ed84f7bc5f530f0169362c37b39d57ff12f"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, contentDigest(tt.cm), tt.want)
-		})
+	all := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "any", Labels: map[string]string{"any": "any"},
+			Annotations: map[string]string{ProposalSignature: "x", KubeadmSignature: "", "any": "any"},
+		},
+		Data: map[string]string{"b": "", "a": "1"}, BinaryData: map[string][]byte{"c": {0, 255}},
 	}
+	assert.Equal(t, contentDigest(nil), "absent")
+	assert.Equal(t, contentDigest(&corev1.ConfigMap{}), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+	assert.Equal(t, contentDigest(all), "sha256:59a4b791d004eac9fae6f3b2fcbf2ed84f7bc5f530f0169362c37b39d57ff12f")
 }
 
 func TestTheUncompressedSizeOfARecordIsLimited(t *testing.T) {
@@ -207,7 +197,7 @@ func TestAnUndoThatCannotDeleteItsRecordExplainsTheConsequence(t *testing.T) {
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
 	cut := between(t, "evenkeel-component-00001", func() error { return errors.New("gone") })
 	says(t, undo(t.Context(), cut, false),
-		"everything was restored, but undo record evenkeel-component-00001 may still exist; the next undo then has nothing to do: gone")
+		"everything was restored, but undo record evenkeel-component-00001 may still exist; the next undo then has nothing to do: ", "gone")
 	has(t, c, contents{"kubelet-config": "a"})
 	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a"})
