@@ -6,6 +6,7 @@ package kubeadm
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -14,18 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // clientOf makes a client that has no need to ask the API server what there is.
-func clientOf(t *testing.T, config *rest.Config) client.WithWatch {
+func clientOf(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
 	config.QPS = -1
-	c := assert.Value(client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()}))(t)
-
-	return c
+	return assert.Value(client.New(config, client.Options{Mapper: admin.RESTMapper()}))(t)
 }
 
 // The ConfigMaps of these tests, and what they hold: contents by name.
@@ -170,44 +168,22 @@ func says(t *testing.T, err error, words ...string) {
 }
 
 // between is an administrator's client that calls a function before its first
-// request to write a ConfigMap of this name that is no dry run. If that returns
-// an error, it is the request's, which is not made.
+// request that writes a ConfigMap of this name. If that returns an error, it is
+// the request's, which is not made.
 func between(t *testing.T, name string, f func() error) client.Client {
 	t.Helper()
-	before := func(o client.Object, dryRun []string) error {
-		if o.GetName() != name || len(dryRun) > 0 || f == nil {
-			return nil
+	return over(t, &line{before: func(r *http.Request) error {
+		text, write, err := written(r)
+		about := strings.HasSuffix(r.URL.Path, "/"+name) || r.Method == http.MethodPost && strings.Contains(text, name)
+		if err != nil || !write || !about || f == nil {
+			return err
 		}
 
 		once := f
 		f = nil
 
 		return once()
-	}
-
-	return interceptor.NewClient(clientOf(t, cluster.AdminConfig()), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if err := before(o, (&client.CreateOptions{}).ApplyOptions(opts).DryRun); err != nil {
-				return err
-			}
-
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			if err := before(o, (&client.UpdateOptions{}).ApplyOptions(opts).DryRun); err != nil {
-				return err
-			}
-
-			return c.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := before(o, (&client.DeleteOptions{}).ApplyOptions(opts).DryRun); err != nil {
-				return err
-			}
-
-			return c.Delete(ctx, o, opts...)
-		},
-	})
+	}})
 }
 
 // edit is what somebody else does to a ConfigMap.
