@@ -126,19 +126,17 @@ func run(ctx context.Context, m *testing.M, cluster *localcluster.Cluster) (code
 }
 
 // scrape returns what the controller, or the agent of a node, says.
-func scrape(of string) (string, error) {
-	response, err := http.Get(exporter.URL + "/" + of + "/metrics")
-	if err != nil {
-		return "", err
-	}
+func scrape(of string) (_ string, err error) {
+	defer must.Catch(&err)
 
+	response := must.Get(http.Get(exporter.URL + "/" + of + "/metrics"))
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", response.Status, text)
+	text := must.Get(io.ReadAll(response.Body))
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", response.Status, text)
 	}
 
-	return string(text), err
+	return string(text), nil
 }
 
 func read(t *testing.T, file string) string {

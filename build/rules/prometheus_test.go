@@ -5,51 +5,35 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
-// firing is an alert as Prometheus has it.
-type firing struct {
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-	State       string            `json:"state"`
-}
-
 // A Prometheus scrapes a controller and the agents of three nodes, one of which
 // went back from a configuration.
 func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
-	address := startPrometheus(t)
-	var got map[string]firing
-	err := bed.Eventually(t.Context(), time.Minute, func(context.Context) error {
-		response, err := http.Get("http://" + address + "/api/v1/alerts")
+	server := assert.Value(api.NewClient(api.Config{Address: startPrometheus(t)}))(t)
+	var got map[string]prometheusv1.Alert
+	err := bed.Eventually(t.Context(), time.Minute, func(ctx context.Context) error {
+		answer, err := prometheusv1.NewAPI(server).Alerts(ctx)
 		if err != nil {
 			return err
 		}
 
-		defer response.Body.Close()
-		var answer struct {
-			Data struct {
-				Alerts []firing `json:"alerts"`
-			} `json:"data"`
-		}
-		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-			return err
-		}
-
-		got = map[string]firing{}
-		for _, a := range answer.Data.Alerts {
-			if a.State == "firing" {
-				got[a.Labels["alertname"]] = a
+		got = map[string]prometheusv1.Alert{}
+		for _, a := range answer.Alerts {
+			if a.State == prometheusv1.AlertStateFiring {
+				got[string(a.Labels["alertname"])] = a
 			}
 		}
 
@@ -63,7 +47,7 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 	})
 	assert.NoError(t, err)
 	back := got["EvenkeelFallenBack"]
-	node := back.Labels["node"]
+	node := string(back.Labels["node"])
 	assert.That(t, back.Labels["rollout"] == "workers" && back.Labels["reason"] == "CrashLooped" && strings.HasPrefix(node, "watched-"),
 		"the node that went back: %v", back.Labels)
 	for name, want := range map[string]string{
@@ -71,13 +55,11 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 		"EvenkeelRolloutHalted": "Rollout workers was stopped.",
 		"EvenkeelAgentSilent":   "The agent of watched-gone does not answer.",
 	} {
-		assert.Equal(t, got[name].Annotations["summary"], want, name)
+		assert.Equal(t, string(got[name].Annotations["summary"]), want, name)
 	}
 
-	if want := "The trial of the configuration assigned to node " + node + " by rollout workers failed: CrashLooped."; !strings.HasPrefix(back.Annotations["description"], want) {
-		t.Errorf("it says %q", back.Annotations["description"])
-	}
-
+	want := "The trial of the configuration assigned to node " + node + " by rollout workers failed: CrashLooped."
+	assert.That(t, strings.HasPrefix(string(back.Annotations["description"]), want), "it says %q", back.Annotations["description"])
 	for _, name := range []string{
 		"EvenkeelDeadEnd", "EvenkeelKubeletNotHealthy", "EvenkeelRefused", "EvenkeelUnclear", "EvenkeelTrialStuck", "EvenkeelNodesNotOK",
 		"EvenkeelRolloutNodesFailed", "EvenkeelControllerAbsent", "EvenkeelControllerBlocked",
@@ -88,7 +70,7 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 }
 
 // startPrometheus runs a Prometheus until the test ends, with the rules as they
-// are, but that nothing has to last for long, and returns its address.
+// are, but that nothing has to last for long, and returns its URL.
 func startPrometheus(t *testing.T) string {
 	t.Helper()
 	binary, dir := prometheus(t, "prometheus"), t.TempDir()
@@ -104,5 +86,5 @@ func startPrometheus(t *testing.T) string {
 	server := assert.Value(promserver.Start(binary, dir, map[string]string{"rules.yaml": rules, "prometheus.yaml": config}))(t)
 	t.Cleanup(func() { assert.OK(t, server.Stop()) })
 
-	return strings.TrimPrefix(server.URL, "http://")
+	return server.URL
 }

@@ -208,14 +208,10 @@ func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 		var m monitor
 		var w workload
 		first, _, _ := strings.Cut(read(t, of[1]), "\n---\n")
-		for text, into := range map[string]any{read(t, of[0]): &m, first: &w} {
-			assert.NoError(t, yaml.Unmarshal([]byte(text), into))
-		}
-
+		assert.NoError(t, yaml.Unmarshal([]byte(read(t, of[0])), &m))
+		assert.NoError(t, yaml.Unmarshal([]byte(first), &w))
 		for label, value := range m.Spec.Selector.MatchLabels {
-			if got := w.Spec.Template.Labels[label]; got != value {
-				t.Errorf("%s looks for %s=%s, the pods have %q", of[0], label, value, got)
-			}
+			assert.Equal(t, w.Spec.Template.Labels[label], value, of[0], "looks for", label)
 		}
 
 		ports := w.Spec.Template.Spec.Containers[0].Ports
