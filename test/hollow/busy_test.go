@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,16 +29,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/hollow"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
-
-var kinds = []simapi.Kind{
-	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Status: true, Type: corev1.Node{}},
-	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Status: true, Type: corev1.Pod{}},
-	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Type: corev1.ConfigMap{}},
-	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, Sink: true},
-	{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true},
-	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("nodeconfigs"), Kind: "NodeConfig", Status: true, Generation: true},
-	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("nodeconfigpreflights"), Kind: "NodeConfigPreflight", Status: true, Generation: true},
-}
 
 // limits are shorter than the lateness of the machines.
 var limits = trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1, HealthTimeout: 5 * time.Second, ReadyTimeout: 5 * time.Second}
@@ -56,7 +46,7 @@ const nodes = 2
 func onMachine(t *testing.T, busy busy, test func(m *machine)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{t: t, server: simapi.New(kinds...)}
+		m := &machine{t: t, server: simapi.New(simapi.Kinds()...)}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		config := &rest.Config{Host: "http://simulated", ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: &simapi.Transport{
@@ -103,7 +93,7 @@ func (m *machine) assign(name, fields string) {
 			return m.server.Patch("nodeconfigs", "", node, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMapRef": ref}}})
 		}
 		err := assign()
-		for ; simapi.IsNotFound(err); err = assign() { // the agent creates it
+		for ; apierrors.IsNotFound(err); err = assign() { // the agent creates it
 			time.Sleep(time.Second)
 		}
 

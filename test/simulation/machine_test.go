@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
-	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
 const (
@@ -299,7 +299,7 @@ func (m *machine) renewLease() {
 	}
 
 	err := m.w.server.Patch("leases", leaseNamespace, m.name, types.MergePatchType, map[string]any{"spec": map[string]any{"renewTime": at.UTC().Format(metav1.RFC3339Micro)}})
-	if !simapi.IsNotFound(err) {
+	if !apierrors.IsNotFound(err) {
 		m.w.direct(err)
 	}
 }

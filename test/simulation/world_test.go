@@ -18,10 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -52,23 +48,14 @@ type world struct {
 
 // kinds are what the server stores. They are read once, outside of any history.
 var kinds = sync.OnceValue(func() []simapi.Kind {
-	core := func(resource, kind string, namespaced, status bool, goType any) simapi.Kind {
-		return simapi.Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced, Status: status, Type: goType}
+	all := simapi.Kinds()
+	for i := range all {
+		if k := &all[i]; k.Group == v1alpha1.GroupName {
+			k.Defaults = defaultsOf(k.Resource)
+		}
 	}
-	own := func(resource, kind string) simapi.Kind {
-		return simapi.Kind{GroupVersionResource: v1alpha1.GroupVersion.WithResource(resource), Kind: kind, Status: true, Generation: true, Defaults: defaultsOf(resource)}
-	}
-	reviews := schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
 
-	return []simapi.Kind{
-		core("nodes", "Node", false, true, corev1.Node{}), core("pods", "Pod", true, true, corev1.Pod{}), core("configmaps", "ConfigMap", true, false, corev1.ConfigMap{}),
-		own("nodeconfigs", "NodeConfig"), own("nodeconfigrollouts", "NodeConfigRollout"), own("nodeconfigpreflights", "NodeConfigPreflight"),
-		{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true},
-		{GroupVersionResource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Kind: "PodDisruptionBudget", Namespaced: true, Status: true},
-		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, Sink: true},
-		{GroupVersionResource: schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, Kind: "Event", Namespaced: true, Sink: true},
-		{GroupVersionResource: reviews.WithResource("selfsubjectaccessreviews"), Kind: "SelfSubjectAccessReview", Sink: true, Answer: map[string]any{"status": map[string]any{"allowed": true}}},
-	}
+	return all
 })
 
 // defaultsOf returns the schema of the CRD of a resource.

@@ -6,7 +6,6 @@ package simapi
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -15,42 +14,31 @@ import (
 // the clients: kubelets, people and other controllers. Resources are named like
 // nodes; namespace is empty for cluster-scoped ones.
 
-func decodeInto(raw []byte, into any) error { return json.Unmarshal(raw, into) }
-
-func contentOf(v any) map[string]any {
-	content, err := decode(encode(v))
-	if err != nil {
-		panic(fmt.Sprintf("simapi: %v", err)) // it was just encoded
-	}
-
-	return content
-}
-
 // Create creates an object, with its status, and decodes the result into v
 // unless v is a map.
 func (s *Server) Create(resource, namespace string, v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, failed := s.create("", s.kind(resource), namespace, contentOf(v))
-	if failed != nil {
-		return failed
+	o, err := s.create(write{}, s.kind(resource), namespace, contentOf(v))
+	if err != nil {
+		return err
 	}
 	if _, ok := v.(map[string]any); ok {
 		return nil
 	}
 
-	return decodeInto(o.raw, v)
+	return json.Unmarshal(o.raw, v)
 }
 
 // Get decodes an object into v, and reports whether it exists.
 func (s *Server) Get(resource, namespace, name string, v any) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, failed := s.get(s.kind(resource), key{namespace, name})
-	if failed != nil {
+	o, err := s.get(s.kind(resource), key{namespace, name})
+	if err != nil {
 		return false
 	}
-	if err := decodeInto(o.raw, v); err != nil {
+	if err := json.Unmarshal(o.raw, v); err != nil {
 		panic(fmt.Sprintf("simapi: decode %s %s: %v", resource, name, err))
 	}
 
@@ -61,10 +49,9 @@ func (s *Server) Get(resource, namespace, name string, v any) bool {
 func (s *Server) Names(resource, namespace string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.kind(resource)
-	x, failed := s.selectionOf(target{kind: k, at: key{namespace: namespace}}, nil)
-	if failed != nil {
-		panic(failed)
+	x, err := selectionOf(target{kind: s.kind(resource), at: key{namespace: namespace}}, nil)
+	if err != nil {
+		panic(err)
 	}
 
 	var names []string
@@ -80,19 +67,17 @@ func (s *Server) Patch(resource, namespace, name string, kind types.PatchType, p
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.kind(resource)
-	was, failed := s.get(k, key{namespace, name})
-	if failed == nil {
-		var content map[string]any
-		if content, failed = k.patched(was.content, string(kind), encode(patch)); failed == nil {
-			_, failed = s.update("", k, was, content, "")
-		}
+	was, err := s.get(k, key{namespace, name})
+	if err != nil {
+		return err
 	}
 
-	if failed != nil {
-		return failed
+	content, err := k.patched(was, string(kind), encode(patch))
+	if err == nil {
+		_, err = s.update(write{}, k, was, content, "")
 	}
 
-	return nil
+	return err
 }
 
 // Delete deletes an object, and reports whether it existed.
@@ -100,19 +85,12 @@ func (s *Server) Delete(resource, namespace, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.kind(resource)
-	was, failed := s.get(k, key{namespace, name})
-	if failed == nil {
+	was, err := s.get(k, key{namespace, name})
+	if err == nil {
 		s.remove("", k, was)
 	}
 
-	return failed == nil
-}
-
-// IsNotFound reports whether an error of a call says that the object does not
-// exist.
-func IsNotFound(err error) bool {
-	failed, ok := err.(*statusError)
-	return ok && failed.code == http.StatusNotFound
+	return err == nil
 }
 
 // Watches returns the number of open watches.

@@ -5,21 +5,26 @@ package simapi
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // call is a request whose body was read.
 type call struct {
-	by          string
+	write
 	method      string
 	url         *url.URL
 	contentType string
@@ -36,8 +41,8 @@ type target struct {
 
 // resolve finds the target of a path such as
 // /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
-func (s *Server) resolve(path string) (target, *statusError) {
-	unknown := &statusError{http.StatusNotFound, "NotFound", "the server could not find the requested resource"}
+func (s *Server) resolve(path string) (target, error) {
+	unknown := answerOf(http.StatusNotFound)
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	group := ""
 	switch {
@@ -66,6 +71,48 @@ func (s *Server) resolve(path string) (target, *statusError) {
 	return t, nil
 }
 
+// find returns the target of a request that the client may make.
+func (s *Server) find(c call) (target, error) {
+	t, err := s.resolve(c.url.Path)
+	if err != nil || s.Forbids == nil {
+		return t, err
+	}
+
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodGet: "get"}[c.method]
+	switch {
+	case verb == "get" && c.url.Query().Get("watch") == "true":
+		verb = "watch"
+	case verb == "get" && t.at.name == "":
+		verb = "list"
+	case verb == "":
+		verb = strings.ToLower(c.method)
+	}
+
+	if k := t.kind; s.Forbids(c.by, verb, k.Resource) {
+		err = apierrors.NewForbidden(k.GroupResource(), "", fmt.Errorf("User %q cannot %s resource %q in API group %q at the cluster scope", c.by, verb, k.Resource, k.Group))
+	}
+
+	return t, err
+}
+
+// answerOf returns the error that has a code.
+func answerOf(code int) error {
+	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, false)
+}
+
+// refusal returns the answer that has an error.
+func refusal(err error) (code int, answer []byte) {
+	failed, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
+		failed = apierrors.NewBadRequest(err.Error())
+	}
+
+	st := failed.ErrStatus
+	st.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+
+	return int(st.Code), encode(st)
+}
+
 // serve answers a request that is no watch.
 func (s *Server) serve(c call) (code int, answer []byte) {
 	if c.url.Path == "/version" {
@@ -80,125 +127,109 @@ func (s *Server) serve(c call) (code int, answer []byte) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	code, answer, err := s.handle(c)
+	answer, err := s.handle(c)
 	if err != nil {
-		return err.code, err.body()
+		return refusal(err)
+	}
+	if c.method == http.MethodPost {
+		return http.StatusCreated, answer
 	}
 
-	return code, answer
-}
-
-// body returns the error as an object of kind Status.
-func (e *statusError) body() []byte {
-	return encode(map[string]any{
-		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure",
-		"message": e.message, "reason": e.reason, "code": e.code,
-	})
+	return http.StatusOK, answer
 }
 
 // handle answers a request. The caller holds mu.
-func (s *Server) handle(c call) (int, []byte, *statusError) {
-	t, failed := s.resolve(c.url.Path)
-	if failed != nil {
-		return 0, nil, failed
-	}
-	if t.kind.Sink {
-		return http.StatusCreated, s.echo(t.kind, c.body), nil
-	}
-
-	if c.method == http.MethodGet && t.at.name == "" {
-		x, failed := s.selectionOf(t, c.url.Query())
-		if failed != nil {
-			return 0, nil, failed
+func (s *Server) handle(c call) ([]byte, error) {
+	t, err := s.find(c)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.kind.Sink:
+		return s.echo(t.kind, c.body), nil
+	case c.method == http.MethodGet && t.at.name == "":
+		return s.listed(t, c)
+	case c.method == http.MethodPost && t.subresource == "eviction":
+		return []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}`), s.evict(c.by, t, c.body)
+	case c.method == http.MethodPost:
+		content, err := decode(c.body)
+		if err != nil {
+			return nil, err
 		}
 
-		return http.StatusOK, s.listed(x, c.stale), nil
-	}
-
-	if c.method == http.MethodPost {
-		return s.post(c, t)
-	}
-
-	// Without a resource version, a real API server answers a read of one
-	// object from etcd.
-	if c.method == http.MethodGet && c.stale > 0 && c.url.Query().Get("resourceVersion") != "" {
+		return rawOf(s.create(c.write, t.kind, t.at.namespace, content))
+	case c.method == http.MethodGet && c.stale > 0 && c.url.Query().Get("resourceVersion") != "":
+		// Without a resource version, a real API server answers a read of one
+		// object from etcd.
 		if o := s.was(t.kind, t.at, c.stale); o != nil {
-			return http.StatusOK, o.raw, nil
+			return o.raw, nil
 		}
 
-		return 0, nil, failf(http.StatusNotFound, "NotFound", "%s not found", t.kind.named(t.at.name))
+		return nil, apierrors.NewNotFound(t.kind.GroupResource(), t.at.name)
 	}
 
-	was, failed := s.get(t.kind, t.at)
-	if failed != nil {
-		return 0, nil, failed
+	was, err := s.get(t.kind, t.at)
+	if err != nil {
+		return nil, err
 	}
 
+	var content map[string]any
 	switch c.method {
 	case http.MethodGet:
-		return http.StatusOK, was.raw, nil
+		return was.raw, nil
 	case http.MethodDelete:
-		return s.delete(c, t, was)
-	case http.MethodPut, http.MethodPatch:
-		var content map[string]any
-		if c.method == http.MethodPatch {
-			content, failed = t.kind.patched(was.content, c.contentType, c.body)
-		} else if decoded, err := decode(c.body); err != nil {
-			failed = failf(http.StatusBadRequest, "BadRequest", "decode the object: %v", err)
-		} else {
-			content = decoded
-		}
-
-		if failed != nil {
-			return 0, nil, failed
-		}
-
-		is, failed := s.update(c.by, t.kind, was, content, t.subresource)
-		if failed != nil {
-			return 0, nil, failed
-		}
-
-		return http.StatusOK, is.raw, nil
+		return was.raw, s.delete(c, t, was)
+	case http.MethodPatch:
+		content, err = t.kind.patched(was, c.contentType, c.body)
+	case http.MethodPut:
+		content, err = decode(c.body)
+	default:
+		err = answerOf(http.StatusMethodNotAllowed)
 	}
 
-	return 0, nil, failf(http.StatusMethodNotAllowed, "MethodNotAllowed", "%s is not served", c.method)
-}
-
-func (s *Server) post(c call, t target) (int, []byte, *statusError) {
-	content, err := decode(c.body)
 	if err != nil {
-		return 0, nil, failf(http.StatusBadRequest, "BadRequest", "decode the object: %v", err)
-	}
-	if t.subresource == "eviction" {
-		return s.evict(c.by, t, content)
+		return nil, err
 	}
 
-	o, failed := s.create(c.by, t.kind, t.at.namespace, content)
-	if failed != nil {
-		return 0, nil, failed
-	}
-
-	return http.StatusCreated, o.raw, nil
+	return rawOf(s.update(c.write, t.kind, was, content, t.subresource))
 }
 
-func (s *Server) delete(c call, t target, was *object) (int, []byte, *statusError) {
+func rawOf(o *object, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+
+	return o.raw, nil
+}
+
+func (s *Server) delete(c call, t target, was *object) error {
 	var options metav1.DeleteOptions
 	if len(bytes.TrimSpace(c.body)) > 0 {
-		if err := decodeInto(c.body, &options); err != nil {
-			return 0, nil, failf(http.StatusBadRequest, "BadRequest", "decode the options: %v", err)
+		if err := json.Unmarshal(c.body, &options); err != nil {
+			return err
 		}
 	}
 
-	meta := sub(was.content, "metadata")
-	if p := options.Preconditions; p != nil {
-		if p.UID != nil && string(*p.UID) != text(meta, "uid") || p.ResourceVersion != nil && *p.ResourceVersion != text(meta, "resourceVersion") {
-			return 0, nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: the precondition does not hold", t.kind.named(was.key.name))
-		}
+	err := t.kind.meets(was, &options)
+	if err == nil {
+		s.remove(c.by, t.kind, was)
 	}
 
-	s.remove(c.by, t.kind, was)
+	return err
+}
 
-	return http.StatusOK, was.raw, nil
+// meets returns an error if an object does not meet the preconditions of a
+// deletion.
+func (k *Kind) meets(o *object, options *metav1.DeleteOptions) error {
+	if options == nil || options.Preconditions == nil {
+		return nil
+	}
+
+	p, meta := options.Preconditions, sub(o.content, "metadata")
+	if p.UID != nil && string(*p.UID) != text(meta, "uid") || p.ResourceVersion != nil && *p.ResourceVersion != text(meta, "resourceVersion") {
+		return k.conflict(o.key.name, "the precondition does not hold")
+	}
+
+	return nil
 }
 
 // echo returns what was written to a sink, with a name.
@@ -210,7 +241,7 @@ func (s *Server) echo(k *Kind, body []byte) []byte {
 
 	s.created++
 	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
-	merge(content, k.Answer)
+	maps.Copy(content, k.Answer)
 	meta := sub(content, "metadata")
 	if text(meta, "name") == "" {
 		meta["name"] = fmt.Sprintf("%s-%d", k.Resource, s.created)
@@ -219,53 +250,61 @@ func (s *Server) echo(k *Kind, body []byte) []byte {
 	return encode(content)
 }
 
-func (s *Server) selectionOf(t target, query url.Values) (*selection, *statusError) {
-	x := &selection{kind: t.kind, namespace: t.at.namespace}
-	var err error
+func everything(k *Kind, namespace string) *selection {
+	return &selection{kind: k, namespace: namespace, labels: labels.Everything(), fields: fields.Everything()}
+}
+
+func selectionOf(t target, query url.Values) (x *selection, err error) {
+	x = everything(t.kind, t.at.namespace)
 	if x.labels, err = labels.Parse(query.Get("labelSelector")); err == nil {
 		x.fields, err = fields.ParseSelector(query.Get("fieldSelector"))
 	}
-	if err != nil {
-		return nil, failf(http.StatusBadRequest, "BadRequest", "%v", err)
-	}
 
-	return x, nil
+	return x, err
 }
 
-func (s *Server) listed(x *selection, ago time.Duration) []byte {
-	var out bytes.Buffer
-	fmt.Fprintf(&out, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, x.kind.apiVersion(), x.kind.Kind, s.versionAt(x.kind, ago))
-	for i, o := range s.list(x, ago) {
-		if i > 0 {
-			out.WriteByte(',')
-		}
-
-		out.Write(o.raw)
+// listed returns a page of a list. The token of the next one is the number of
+// the objects before it.
+func (s *Server) listed(t target, c call) ([]byte, error) {
+	query := c.url.Query()
+	x, err := selectionOf(t, query)
+	if err != nil {
+		return nil, err
 	}
 
-	out.WriteString("]}")
+	all := s.list(x, c.stale)
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatInt(s.versionAt(t.kind, c.stale), 10)}
+	from, _ := strconv.Atoi(query.Get("continue"))
+	to := len(all)
+	if limit, _ := strconv.Atoi(query.Get("limit")); limit > 0 && from+limit < to {
+		to = from + limit
+		meta.Continue = strconv.Itoa(to)
+	}
 
-	return out.Bytes()
+	items := []json.RawMessage{}
+	for _, o := range all[min(from, to):to] {
+		items = append(items, o.raw)
+	}
+
+	return encode(map[string]any{"apiVersion": t.kind.apiVersion(), "kind": t.kind.Kind + "List", "metadata": meta, "items": items}), nil
 }
 
 // openWatch opens a watch.
-func (s *Server) openWatch(c call) (*stream, *statusError) {
+func (s *Server) openWatch(c call) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, failed := s.resolve(c.url.Path)
-	if failed != nil {
-		return nil, failed
+	t, err := s.find(c)
+	if err != nil {
+		return nil, err
 	}
 
 	query := c.url.Query()
-	x, failed := s.selectionOf(t, query)
-	if failed != nil {
-		return nil, failed
+	x, err := selectionOf(t, query)
+	if err != nil {
+		return nil, err
 	}
 
 	w := &stream{selection: *x, server: s, ready: make(chan struct{}, 1), closed: make(chan struct{})}
-	s.created++
-	w.serial = s.created
 	if seconds, err := strconv.Atoi(query.Get("timeoutSeconds")); err == nil {
 		w.until = time.Now().Add(time.Duration(seconds) * time.Second)
 	}
@@ -273,21 +312,21 @@ func (s *Server) openWatch(c call) (*stream, *statusError) {
 	switch from := query.Get("resourceVersion"); {
 	case query.Get("sendInitialEvents") == "true":
 		for _, o := range s.list(x, c.stale) {
-			w.push(encodeFrame("ADDED", o))
+			w.push("ADDED", o)
 		}
 
-		w.push(encodeFrame("BOOKMARK", &object{raw: encode(map[string]any{
+		w.push("BOOKMARK", &object{raw: encode(map[string]any{
 			"apiVersion": t.kind.apiVersion(), "kind": t.kind.Kind,
 			"metadata": map[string]any{
 				"resourceVersion": strconv.FormatInt(s.versionAt(t.kind, c.stale), 10), "creationTimestamp": nil,
 				"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
 			},
-		})}))
+		})})
 		if c.stale > 0 {
 			s.catchUp(w, c.stale)
 		}
 	case from != strconv.FormatInt(s.version, 10): // no history is kept
-		return nil, failf(http.StatusGone, "Expired", "too old resource version: %s (%d)", from, s.version)
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %s (%d)", from, s.version))
 	}
 
 	s.watches = append(s.watches, w)

@@ -8,24 +8,30 @@
 //
 // It serves what evenkeel uses, as the real API server does: get, list, watch
 // with initial events, create, update, patch, delete and status, with resource
-// versions, generations, defaults of the CRDs and preconditions. It does not
-// authenticate, authorize or validate. It must not know which component makes a
-// request.
+// versions, generations, pages, dry runs, defaults of the CRDs and
+// preconditions. It does not authenticate or validate. It must not know which
+// component makes a request.
 package simapi
 
 import (
+	"errors"
 	"fmt"
 	"maps"
-	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	operators "k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Kind is a kind of objects that a server stores.
@@ -84,6 +90,9 @@ type Server struct {
 	// value that changes with time need not be written all the time. resource
 	// is such as leases.
 	OnRead func(resource, name string)
+	// Forbids reports whether a client may not make requests such as get nodes;
+	// nil: each may make all.
+	Forbids func(client, verb, resource string) bool
 
 	mu      sync.Mutex
 	kinds   map[string]*Kind // by resource/group
@@ -106,26 +115,15 @@ func New(kinds ...Kind) *Server {
 	return s
 }
 
-// statusError is an answer that is an error.
-type statusError struct {
-	code            int
-	reason, message string
-}
-
-func (e *statusError) Error() string { return e.message }
-
-func failf(code int, reason, format string, args ...any) *statusError {
-	return &statusError{code, reason, fmt.Sprintf(format, args...)}
-}
-
 func (k *Kind) id() string { return k.Resource + "/" + k.Group }
 
-func (k *Kind) named(name string) string {
-	if k.Group == "" {
-		return fmt.Sprintf("%s %q", k.Resource, name)
-	}
+// invalid is the answer to an object with an invalid field.
+func (k *Kind) invalid(name string, err *field.Error) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: k.Group, Kind: k.Kind}, name, field.ErrorList{err})
+}
 
-	return fmt.Sprintf("%s.%s %q", k.Resource, k.Group, name)
+func (k *Kind) conflict(name, why string) error {
+	return apierrors.NewConflict(k.GroupResource(), name, errors.New(why))
 }
 
 func (k *Kind) apiVersion() string { return k.GroupVersion().String() }
@@ -148,16 +146,22 @@ func (s *Server) kind(resource string) *Kind {
 }
 
 // get returns an object. The caller holds mu.
-func (s *Server) get(k *Kind, at key) (*object, *statusError) {
+func (s *Server) get(k *Kind, at key) (*object, error) {
 	if o := s.objects[k.id()][at]; o != nil {
 		return o, nil
 	}
 
-	return nil, failf(http.StatusNotFound, "NotFound", "%s not found", k.named(at.name))
+	return nil, apierrors.NewNotFound(k.GroupResource(), at.name)
+}
+
+// write says who writes, and how.
+type write struct {
+	by  string // the name of the client; empty: a direct call
+	dry bool   // nothing is stored
 }
 
 // create stores a new object. It takes over content. The caller holds mu.
-func (s *Server) create(by string, k *Kind, namespace string, content map[string]any) (*object, *statusError) {
+func (s *Server) create(w write, k *Kind, namespace string, content map[string]any) (*object, error) {
 	meta := sub(content, "metadata")
 	if k.Namespaced {
 		meta["namespace"] = namespace
@@ -170,57 +174,65 @@ func (s *Server) create(by string, k *Kind, namespace string, content map[string
 
 	at := key{namespace, text(meta, "name")}
 	if at.name == "" {
-		return nil, failf(http.StatusUnprocessableEntity, "Invalid", "name or generateName is required")
+		return nil, k.invalid("", field.Required(field.NewPath("metadata", "name"), "name or generateName is required"))
 	}
 	if s.objects[k.id()][at] != nil {
-		return nil, failf(http.StatusConflict, "AlreadyExists", "%s already exists", k.named(at.name))
+		return nil, apierrors.NewAlreadyExists(k.GroupResource(), at.name)
 	}
 
 	meta["uid"] = fmt.Sprintf("%08x-0000-4000-8000-%012x", s.created*2654435761%(1<<32), s.created)
-	meta["creationTimestamp"] = s.Clock().UTC().Format(time.RFC3339)
+	if w.by != "" || meta["creationTimestamp"] == nil {
+		meta["creationTimestamp"] = s.Clock().UTC().Format(time.RFC3339)
+	}
+
 	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
 	if k.Generation {
 		meta["generation"] = int64(1)
 	}
-	if k.Status && by != "" {
+	if k.Status && w.by != "" {
 		delete(content, "status")
 	}
 
 	k.Defaults.apply(content)
 
-	return s.store(by, k, at, nil, content), nil
+	return s.store(w, k, at, nil, content), nil
 }
 
 // store stores a version of an object and tells the watches. The caller holds
 // mu.
-func (s *Server) store(by string, k *Kind, at key, was *object, content map[string]any) *object {
-	s.version++
-	sub(content, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
-	o := &object{key: at, content: content, version: s.version, raw: encode(content), at: time.Now()}
+func (s *Server) store(w write, k *Kind, at key, was *object, content map[string]any) *object {
+	version := s.version + 1
+	sub(content, "metadata")["resourceVersion"] = strconv.FormatInt(version, 10)
+	o := &object{key: at, content: content, version: version, raw: encode(content), at: time.Now()}
+	if w.dry {
+		return o
+	}
+
+	s.version = version
 	s.objects[k.id()][at] = o
 	s.remember(k, o)
-	s.announce(by, k, was, o)
+	s.announce(w.by, k, was, o)
 
 	return o
 }
 
 // update replaces an object if it has changed. It takes over content. The
 // caller holds mu.
-func (s *Server) update(by string, k *Kind, was *object, content map[string]any, subresource string) (*object, *statusError) {
+func (s *Server) update(w write, k *Kind, was *object, content map[string]any, subresource string) (*object, error) {
 	meta, old := sub(content, "metadata"), sub(was.content, "metadata")
-	if uid, _ := meta["uid"].(string); uid != "" && uid != old["uid"] {
-		return nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: Precondition failed: UID in precondition: %s, UID in object meta: %s", k.named(was.key.name), uid, old["uid"])
+	if uid := text(meta, "uid"); uid != "" && uid != old["uid"] {
+		return nil, k.conflict(was.key.name, fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old["uid"]))
 	}
 	if v := text(meta, "resourceVersion"); v != "" && v != old["resourceVersion"] {
-		return nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: the object has been modified; please apply your changes to the latest version and try again", k.named(was.key.name))
+		return nil, k.conflict(was.key.name, "the object has been modified; please apply your changes to the latest version and try again")
 	}
 
 	next := content
 	if k.Status {
 		if subresource == "status" {
-			next = clone(was.content)
+			next = runtime.DeepCopyJSON(was.content)
 			setOrDelete(next, "status", content["status"])
-		} else if by != "" {
+		} else if w.by != "" {
 			setOrDelete(next, "status", was.content["status"])
 		}
 	}
@@ -230,19 +242,19 @@ func (s *Server) update(by string, k *Kind, was *object, content map[string]any,
 	for _, name := range []string{"name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation"} {
 		setOrDelete(meta, name, old[name])
 	}
-	if k.Resource == "configmaps" && was.content["immutable"] == true && !equal(was.content["data"], next["data"]) {
-		return nil, failf(http.StatusUnprocessableEntity, "Invalid", "%s is invalid: data: Forbidden: field is immutable when `immutable` is set", k.named(was.key.name))
+	if k.Resource == "configmaps" && was.content["immutable"] == true && !reflect.DeepEqual(was.content["data"], next["data"]) {
+		return nil, k.invalid(was.key.name, field.Forbidden(field.NewPath("data"), "field is immutable when `immutable` is set"))
 	}
 
 	k.Defaults.apply(next)
-	if equal(was.content, next) {
+	if reflect.DeepEqual(was.content, next) {
 		return was, nil
 	}
-	if k.Generation && !equal(desired(was.content), desired(next)) {
-		meta["generation"] = number(old["generation"]) + 1
+	if k.Generation && !reflect.DeepEqual(desired(was.content), desired(next)) {
+		meta["generation"] = old["generation"].(int64) + 1
 	}
 
-	return s.store(by, k, was.key, was, next), nil
+	return s.store(w, k, was.key, was, next), nil
 }
 
 // desired returns what metadata.generation counts.
@@ -257,14 +269,13 @@ func desired(content map[string]any) map[string]any {
 func (s *Server) remove(by string, k *Kind, was *object) {
 	delete(s.objects[k.id()], was.key)
 	s.version++
-	gone := clone(was.content)
+	gone := runtime.DeepCopyJSON(was.content)
 	sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
 	o := &object{key: was.key, content: gone, version: s.version, raw: encode(gone), at: time.Now(), gone: true}
 	s.remember(k, o)
-	deleted := lazyFrame("DELETED", o)
 	for _, w := range s.watches {
 		if w.kind == k && w.selects(was) {
-			w.push(deleted())
+			w.push("DELETED", o)
 		}
 	}
 
@@ -274,7 +285,6 @@ func (s *Server) remove(by string, k *Kind, was *object) {
 }
 
 func (s *Server) announce(by string, k *Kind, was, is *object) {
-	added, modified := lazyFrame("ADDED", is), lazyFrame("MODIFIED", is)
 	for _, w := range s.watches {
 		if w.kind != k {
 			continue
@@ -283,13 +293,13 @@ func (s *Server) announce(by string, k *Kind, was, is *object) {
 		before, after := was != nil && w.selects(was), w.selects(is)
 		switch {
 		case before && after:
-			w.push(modified())
+			w.push("MODIFIED", is)
 		case after:
-			w.push(added())
+			w.push("ADDED", is)
 		case before:
-			gone := clone(was.content)
+			gone := runtime.DeepCopyJSON(was.content)
 			sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(is.version, 10)
-			w.push(encodeFrame("DELETED", &object{raw: encode(gone)}))
+			w.push("DELETED", &object{raw: encode(gone)})
 		}
 	}
 
@@ -315,19 +325,17 @@ func (x *selection) selects(o *object) bool {
 	if x.kind.Namespaced && x.namespace != "" && x.namespace != o.key.namespace {
 		return false
 	}
-	if !x.labels.Empty() && !x.labels.Matches(labels.Set(stringsOf(sub(o.content, "metadata")["labels"]))) {
-		return false
-	}
-	if x.fields.Empty() {
-		return true
-	}
-
-	set := fields.Set{"metadata.name": o.key.name, "metadata.namespace": o.key.namespace}
-	if spec, ok := o.content["spec"].(map[string]any); ok {
-		set["spec.nodeName"] = text(spec, "nodeName")
+	if !x.labels.Empty() {
+		set, _, _ := unstructured.NestedStringMap(o.content, "metadata", "labels")
+		if !x.labels.Matches(labels.Set(set)) {
+			return false
+		}
 	}
 
-	return x.fields.Matches(set)
+	return !slices.ContainsFunc(x.fields.Requirements(), func(r fields.Requirement) bool {
+		value, _, _ := unstructured.NestedString(o.content, strings.Split(r.Field, ".")...)
+		return (value == r.Value) == (r.Operator == operators.NotEquals)
+	})
 }
 
 // list returns the selected objects as they were some time ago, by namespace

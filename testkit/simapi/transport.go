@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Fate is what happens to a request on its way. The zero value is an answer
@@ -62,7 +64,8 @@ var errReset = fmt.Errorf("read: %w", syscall.ECONNRESET)
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
-	c := call{by: t.Client, method: r.Method, url: r.URL, contentType: r.Header.Get("Content-Type")}
+	c := call{method: r.Method, url: r.URL, contentType: r.Header.Get("Content-Type")}
+	c.by, c.dry = t.Client, r.URL.Query().Get("dryRun") != ""
 	if r.Body != nil {
 		body, err := io.ReadAll(r.Body)
 		if err := errors.Join(err, r.Body.Close()); err != nil {
@@ -101,7 +104,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		f.Code = http.StatusGatewayTimeout
 	}
 	if f.Code != 0 {
-		return t.answer(r, f, f.Code, injected(f.Code).body())
+		return t.refuse(r, f, answerOf(f.Code))
 	}
 
 	c.stale = min(f.Stale, MaxStale)
@@ -158,17 +161,10 @@ func (t *Transport) lose(ctx context.Context, f Fate) error {
 // the health check of HTTP/2 in client-go.
 const HealthCheck = 45 * time.Second
 
-func injected(code int) *statusError {
-	switch code {
-	case http.StatusTooManyRequests:
-		return failf(code, "TooManyRequests", "the server has received too many requests and has asked us to try again later")
-	case http.StatusGatewayTimeout:
-		return failf(code, "Timeout", "the request did not complete within the allotted timeout")
-	case http.StatusConflict:
-		return failf(code, "Conflict", "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again")
-	}
-
-	return failf(code, "InternalError", "an error on the server has prevented the request from succeeding")
+// refuse answers with an error.
+func (t *Transport) refuse(r *http.Request, f Fate, err error) (*http.Response, error) {
+	code, body := refusal(err)
+	return t.answer(r, f, code, body)
 }
 
 func (t *Transport) answer(r *http.Request, f Fate, code int, body []byte) (*http.Response, error) {
@@ -195,9 +191,9 @@ func (t *Transport) respond(r *http.Request, code int, body io.ReadCloser) *http
 }
 
 func (t *Transport) watch(r *http.Request, c call, f Fate) (*http.Response, error) {
-	w, failed := t.Server.openWatch(c)
-	if failed != nil {
-		return t.answer(r, f, failed.code, failed.body())
+	w, err := t.Server.openWatch(c)
+	if err != nil {
+		return t.refuse(r, f, err)
 	}
 
 	w.transport, w.ctx, w.fate = t, r.Context(), f
@@ -220,7 +216,6 @@ type stream struct {
 	transport *Transport
 	ctx       context.Context // of the request, whose body outlives RoundTrip
 	fate      Fate
-	serial    int64
 	until     time.Time // the client's time limit; zero: none
 	ends      time.Time // when it ends before; zero: it does not
 	ready     chan struct{}
@@ -250,24 +245,11 @@ func encodeFrame(event string, o *object) []byte {
 	return append(out, '}', '\n')
 }
 
-// lazyFrame is encodeFrame for many watches: the event is encoded once, if at
-// all.
-func lazyFrame(event string, o *object) func() []byte {
-	var data []byte
-	return func() []byte {
-		if data == nil {
-			data = encodeFrame(event, o)
-		}
-
-		return data
-	}
-}
-
-// push sends an event, which must not be changed.
-func (w *stream) push(data []byte) {
+// push sends an event.
+func (w *stream) push(event string, o *object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queue = append(w.queue, frame{time.Now(), data})
+	w.queue = append(w.queue, frame{time.Now(), encodeFrame(event, o)})
 	select {
 	case w.ready <- struct{}{}:
 	default:
@@ -338,8 +320,8 @@ func (w *stream) next() ([]byte, error) {
 
 			w.over = true
 			if w.fate.Gone && time.Now().Before(w.until) {
-				raw := failf(http.StatusGone, "Expired", "too old resource version").body()
-				return append(append([]byte(`{"type":"ERROR","object":`), raw...), '}', '\n'), nil
+				_, raw := refusal(apierrors.NewResourceExpired("too old resource version"))
+				return encodeFrame("ERROR", &object{raw: raw}), nil
 			}
 
 			return nil, io.EOF
