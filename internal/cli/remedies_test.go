@@ -239,14 +239,13 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltTooManyFailures}
 	})
 	for _, name := range []string{"bare-1", "bare-2", "bad", "dead", "failed"} {
-		n := api.AddNode(name, "workers", "")
+		n := api.AddNodeOf(time.Hour, name, "workers", "") // its agent has had time
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		assert.NoError(t, api.Status().Update(t.Context(), n))
 		if name == "failed" {
 			n.Labels[v1alpha1.LabelAgent] = v1alpha1.AgentInstallFailed
 		}
 
-		n.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // its agent has had time
 		assert.NoError(t, api.Update(t.Context(), n))
 	}
 

@@ -39,7 +39,7 @@ func (a *API) Begin(args ...string) Running {
 	r := Running{Out: &output.Buffer{}, Err: &output.Buffer{}, Interrupt: interrupt, Ended: make(chan Result, 1)}
 	env := command.NewEnv(program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), genericclioptions.IOStreams{In: strings.NewReader(""), Out: r.Out, ErrOut: r.Err})
 	env.Connection.Namespace = nil
-	env.API = func() (client.WithWatch, error) { return a.forCommands(), nil }
+	env.API = func() (client.WithWatch, error) { return a.user, nil }
 	root := &cobra.Command{Use: "kubectl-evenkeel", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl evenkeel"}, SilenceUsage: true, SilenceErrors: true}
 	root.SetFlagErrorFunc(command.FlagError)
 	env.Connection.AddFlags(root.PersistentFlags())

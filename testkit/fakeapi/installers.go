@@ -56,8 +56,9 @@ var (
 )
 
 // Image makes both DaemonSets have an image, and their controller observe it.
-func (i *Installers) Image(ctx context.Context, image string) error {
-	var errs []error
+func (i *Installers) Image(ctx context.Context, image string) (err error) {
+	defer must.Catch(&err)
+
 	for _, op := range []installer.Operation{installer.Install, installer.Uninstall} {
 		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: op.DaemonSet}}
 		its := map[string]string{"app.kubernetes.io/name": op.DaemonSet}
@@ -66,11 +67,12 @@ func (i *Installers) Image(ctx context.Context, image string) error {
 			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "installer", Image: image, ReadinessProbe: &corev1.Probe{
 				PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"probe"}}},
 			}}}
-			errs = append(errs, i.Create(ctx, d))
+			must.OK(i.Create(ctx, d))
 		} else {
+			must.OK(err)
 			c := &d.Spec.Template.Spec.Containers[0]
 			c.Image, c.ReadinessProbe.PeriodSeconds = image, 1
-			errs = append(errs, err, i.Update(ctx, d))
+			must.OK(i.Update(ctx, d))
 		}
 
 		d.Status.ObservedGeneration = d.Generation
@@ -79,10 +81,11 @@ func (i *Installers) Image(ctx context.Context, image string) error {
 			Namespace: d.Namespace, Name: d.Name + "-" + version, Labels: map[string]string{"app.kubernetes.io/name": d.Name, appsv1.ControllerRevisionHashLabelKey: version},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: d.Name, UID: d.UID}},
 		}}
-		errs = append(errs, i.Status().Update(ctx, d), i.Create(ctx, r))
+		must.OK(i.Status().Update(ctx, d))
+		must.OK(i.Create(ctx, r))
 	}
 
-	return errors.Join(errs...)
+	return nil
 }
 
 // Plays sets how a node behaves.
@@ -154,7 +157,7 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 			continue
 		}
 
-		must.OK(client.IgnoreNotFound(i.report(ctx, pod, play)))
+		i.report(ctx, pod, play)
 	}
 
 	i.mu.Lock()
@@ -166,7 +169,7 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 			continue
 		}
 
-		must.OK(i.start(ctx, name, node.Name))
+		i.start(ctx, name, node.Name)
 	}
 
 	return nil
@@ -184,7 +187,7 @@ func daemonSetFor(label string) string {
 }
 
 // start creates the pod of a DaemonSet on a node.
-func (i *Installers) start(ctx context.Context, name, node string) error {
+func (i *Installers) start(ctx context.Context, name, node string) {
 	op := installer.Install
 	if name == installer.Uninstall.DaemonSet {
 		op = installer.Uninstall
@@ -192,35 +195,25 @@ func (i *Installers) start(ctx context.Context, name, node string) error {
 
 	want, err := installer.Newest(ctx, i.Client, op)
 	if errors.Is(err, installer.ErrApplyFirst) {
-		return nil
-	}
-	if err != nil {
-		return err
+		return
 	}
 
-	return i.Create(ctx, &corev1.Pod{
+	must.OK(err)
+	must.OK(i.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: fmt.Sprintf("%s-%s-%s", name, node, want.Revision),
 			Labels: map[string]string{"app.kubernetes.io/name": name, appsv1.ControllerRevisionHashLabelKey: want.Revision}},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "installer", Image: want.Image}}},
-	})
+	}))
 }
 
 // report writes a pod's status, and the report of the agent if it started.
-func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) error {
+func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) {
 	if play.Version != "" && pod.Labels["app.kubernetes.io/name"] == installer.Install.DaemonSet {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}}
-		err := i.Get(ctx, client.ObjectKeyFromObject(nc), nc)
-		if apierrors.IsNotFound(err) {
-			err = i.Create(ctx, nc)
-		}
-		if err != nil {
-			return err
-		}
-
+		must.OK(client.IgnoreAlreadyExists(i.Create(ctx, nc)))
+		must.OK(i.Get(ctx, client.ObjectKeyFromObject(nc), nc))
 		nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, AgentVersion: play.Version}
-		if err := i.Status().Update(ctx, nc); err != nil {
-			return err
-		}
+		must.OK(i.Status().Update(ctx, nc))
 	}
 
 	container := corev1.ContainerStatus{Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, RestartCount: play.Restarts, Ready: play.Ready}
@@ -244,7 +237,7 @@ func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) err
 		i.mu.Unlock()
 	}
 
-	return i.Status().Update(ctx, pod)
+	must.OK(client.IgnoreNotFound(i.Status().Update(ctx, pod)))
 }
 
 // PodsOf returns the UIDs of the pods by node.

@@ -44,7 +44,7 @@ func Add[T client.Object](a *API, o T) T {
 	a.t.Helper()
 	with := o.DeepCopyObject().(client.Object)
 	assert.NoError(a.t, a.Create(context.Background(), o))
-	switch any(o).(type) {
+	switch any(o).(type) { // a real API server ignores the status of a new object
 	case *v1alpha1.NodeConfig, *v1alpha1.NodeConfigRollout, *corev1.Node, *corev1.Pod:
 		with.SetResourceVersion(o.GetResourceVersion())
 		a.Report(with)
@@ -179,20 +179,12 @@ func (a *API) AddRolledOut(name string, change func(*v1alpha1.NodeConfigRollout)
 // SucceededAs returns an entry of a rollout's history for a revision that
 // succeeded.
 func SucceededAs(number int64, cm *corev1.ConfigMap) v1alpha1.RolloutOutcome {
-	return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: cm.Name, UID: cm.UID, SHA256: digestOf(cm), Outcome: "Succeeded"}
-}
-
-func digestOf(cm *corev1.ConfigMap) string {
-	for key, data := range cm.Data {
-		return payload.Digest(key, []byte(data))
-	}
-
-	return ""
+	return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: cm.Name, UID: cm.UID, SHA256: fleet.PayloadDigest(cm), Outcome: "Succeeded"}
 }
 
 // RefTo returns a reference to a ConfigMap.
 func RefTo(cm *corev1.ConfigMap) v1alpha1.ConfigMapReference {
-	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
+	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: fleet.PayloadDigest(cm)}
 }
 
 // ByRollout returns a source that a rollout assigned 12 minutes ago. previous
@@ -215,7 +207,7 @@ func ByPerson(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 
 // Runs returns a ConfigMap as a node reports it.
 func Runs(cm *corev1.ConfigMap) *v1alpha1.ConfigRevision {
-	return &v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
+	return &v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: fleet.PayloadDigest(cm)}
 }
 
 // Proven returns a ConfigMap as a node reports its last-known-good

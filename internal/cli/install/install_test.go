@@ -152,7 +152,7 @@ func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
 		c.wantOrder(0)
 
 		// Pods of the next manifests start only when their nodes' turn comes.
-		before, err := c.installers.PodsOf(t.Context())
+		before, err := c.installers.PodsOf(c.t.Context())
 		c.must(err)
 		c.image("v1.1.0")
 		next := fakeapi.ComesBack
@@ -162,7 +162,7 @@ func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
 		}
 
 		time.Sleep(time.Minute)
-		now, err := c.installers.PodsOf(t.Context())
+		now, err := c.installers.PodsOf(c.t.Context())
 		assert.That(t, err == nil && maps.Equal(now, before), "pods were %v, and are %v with the next manifests, %v", before, now, err)
 
 		c.Run("install", "--yes").WantOutput(t, "with evenkeel.dev/agent:v1.1.0: 3 to install", "b: installed v1.1.0", "3 of 3 nodes installed")

@@ -61,7 +61,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 			api.Write(nc)
 		}, command.ExitError, []string{"error: node a was assigned another configuration in the meantime; for details: kubectl evenkeel node a"}},
 		{"the NodeConfig is deleted", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
-			assert.OK(t, api.Delete(t.Context(), nc))
+			assert.OK(t, api.Delete(context.Background(), nc))
 		}, command.ExitError, []string{"error: NodeConfig a was deleted: the node keeps its configuration"}},
 		{"the node refuses", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
 			nc.Status.ObservedGeneration = nc.Generation

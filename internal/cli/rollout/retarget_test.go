@@ -116,7 +116,7 @@ func TestAnUndoDoesNotWaitLongToSayWhichNodesChange(t *testing.T) {
 	steer.Patience = 0
 	api := undone(t, nil)
 	api.Run("rollout", "undo", "undone", "--to-revision", "2", "--force").Want(t, command.ExitComplete, []string{"rollout undone undone: the configuration of revision 2"},
-		"note: cannot tell which nodes change: context deadline exceeded\n")
+		"note: cannot tell which nodes change: list rollouts: context deadline exceeded\n")
 	api.Run("rollout", "unpin", "undone", "--dry-run").Want(t, command.ExitComplete, []string{"dry run: nothing was written\n"})
 }
 
