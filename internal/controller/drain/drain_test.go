@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,20 +50,18 @@ type fakeAPI struct {
 	kubernetes.Interface
 	answers map[string]func(http.ResponseWriter, *http.Request)
 
-	mu       sync.Mutex
-	requests []string
-	bodies   map[string][]byte
+	mu     sync.Mutex
+	bodies map[string][]string // of the requests
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
-	f := &fakeAPI{answers: map[string]func(http.ResponseWriter, *http.Request){}, bodies: map[string][]byte{}}
+	f := &fakeAPI{answers: map[string]func(http.ResponseWriter, *http.Request){}, bodies: map[string][]string{}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Method + " " + r.URL.Path
 		body, err := io.ReadAll(r.Body)
 		assert.OK(t, err)
 		f.mu.Lock()
-		f.requests = append(f.requests, key)
-		f.bodies[key] = body
+		f.bodies[key] = append(f.bodies[key], string(body))
 		answer := f.answers[key]
 		f.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
@@ -81,19 +80,6 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	return f
 }
 
-func (f *fakeAPI) count(key string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := 0
-	for _, r := range f.requests {
-		if r == key {
-			n++
-		}
-	}
-
-	return n
-}
-
 // object answers with an object.
 func object(o runtime.Object) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(o) }
@@ -102,15 +88,7 @@ func object(o runtime.Object) func(http.ResponseWriter, *http.Request) {
 // failure answers with an error.
 func failure(code int, message string, causes ...string) func(http.ResponseWriter, *http.Request) {
 	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Message: message}
-	switch code {
-	case http.StatusNotFound:
-		status.Reason = metav1.StatusReasonNotFound
-	case http.StatusConflict:
-		status.Reason = metav1.StatusReasonConflict
-	case http.StatusTooManyRequests:
-		status.Reason = metav1.StatusReasonTooManyRequests
-	}
-
+	status.Reason = map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 429: metav1.StatusReasonTooManyRequests}[code]
 	for _, c := range causes {
 		if status.Details == nil {
 			status.Details = &metav1.StatusDetails{RetryAfterSeconds: 10}
@@ -191,7 +169,7 @@ func TestAPassReportsWhatTheAPIServerAnswers(t *testing.T) {
 					want = 1
 				}
 
-				n := f.count(evictionPath(pod))
+				n := len(f.bodies[evictionPath(pod)])
 				assert.That(t, n == want, "the eviction of %s was requested %d times, want %d", pod, n, want)
 			}
 		})
@@ -205,11 +183,10 @@ func TestAnEvictionNamesTheUIDOfThePod(t *testing.T) {
 	report := Pass(t.Context(), f, "n", v1alpha1.DrainOptions{})
 	assert.That(t, report.Waiting == "" && report.Refused == "" && report.Left == 1, "the pass reports %+v", report)
 	var sent policyv1.Eviction
-	assert.NoError(t, json.Unmarshal(f.bodies[evictionPath("web")], &sent))
-	o := sent.DeleteOptions
-	if sent.APIVersion != "policy/v1" || o == nil || o.Preconditions == nil || o.Preconditions.UID == nil || *o.Preconditions.UID != "uid-web" || o.GracePeriodSeconds != nil {
-		t.Errorf("the request was %s", f.bodies[evictionPath("web")])
-	}
+	assert.NoError(t, json.Unmarshal([]byte(f.bodies[evictionPath("web")][0]), &sent))
+	want := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("uid-web")}
+	assert.Equal(t, sent.APIVersion, "policy/v1")
+	assert.NoDiff(t, cmp.Diff(want, sent.DeleteOptions))
 }
 
 func TestPodsAreListedInPagesUpToALimit(t *testing.T) {
@@ -277,7 +254,7 @@ func TestATaintIsWrittenAgainIfTheNodeHasChanged(t *testing.T) {
 				Op, Path string
 				Value    any
 			}
-			if err := json.Unmarshal(f.bodies[patch], &ops); err != nil || len(ops) != 3 || ops[0].Value != "node-uid" || ops[1].Value != "7" || ops[2].Path != "/spec/taints" {
+			if err := json.Unmarshal([]byte(f.bodies[patch][0]), &ops); err != nil || len(ops) != 3 || ops[0].Value != "node-uid" || ops[1].Value != "7" || ops[2].Path != "/spec/taints" {
 				t.Errorf("the patch is %s, %v", f.bodies[patch], err)
 			}
 		})

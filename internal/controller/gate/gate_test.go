@@ -56,7 +56,6 @@ func TestAnAnswerIsOneNumberOrNone(t *testing.T) {
 		{"infinite", success("scalar", `[1,"+Inf"]`), Result{Value: math.Inf(1)}},
 		{"empty", success("vector", `[]`), Result{NoData: true}},
 		{"not a number", success("vector", `[{"metric":{},"value":[1,"NaN"]}]`), Result{NoData: true}},
-		{"scalar that is not a number", success("scalar", `[1,"NaN"]`), Result{NoData: true}},
 	} {
 		got, err := answering(t, 200, test.body).Query(t.Context(), "main", "up", nil)
 		assert.That(t, err == nil && got == test.want, "%s: got %+v, %v; want %+v", test.name, got, err, test.want)
@@ -71,24 +70,19 @@ func TestAnAnswerThatIsNotANumberIsAnError(t *testing.T) {
 		want   string
 	}{
 		{"several elements", 200, success("vector", `[{"metric":{},"value":[1,"7"]},{"metric":{"a":"b"},"value":[1,"7"]}]`), "the result has 2 elements instead of one"},
-		{"string", 200, success("string", `[1,"7"]`), "string"},
 		{"matrix", 200, success("matrix", `[{"metric":{},"values":[[1,"7"]]}]`), "the result is a matrix"},
 		{"histogram", 200, success("vector", `[{"metric":{},"histogram":[1,{"count":"1","sum":"2"}]}]`), "the result is a histogram"},
 		{"null element", 200, success("vector", `[null]`), "histogram"},
-		{"another type", 200, success("vector", `"7"`), ""},
 		{"unknown type", 200, success("poem", `[]`), "poem"},
 		{"no result", 200, `{"status":"success","data":{}}`, ""},
 		{"null", 200, success("vector", `null`), ""},
-		{"no content", 204, ``, ""},
 		{"number that is a text", 200, success("scalar", `[1,"seven"]`), "seven"},
 		{"warning", 200, `{"status":"success","warnings":["store 3 did not answer"],"data":{"resultType":"scalar","result":[1,"7"]}}`, "store 3 did not answer"},
-		{"wrong JSON", 200, `{"status":`, "bad_response"},
 		{"a login page", 200, `<html>login</html>`, "main: a proxy or a login page answers in its place (a web page, HTTP 200): --prometheus-server needs the address of the API"},
 		{"a proxy", 502, `<html>bad gateway</html>`, "main: a proxy or a login page answers in its place (a web page, HTTP 502)"},
 		{"deep JSON", 200, strings.Repeat("[", 500_000), "bad_response"},
 		{"error of the query", 400, `{"status":"error","errorType":"bad_data","error":"parse error: unexpected end of input"}`, "bad_data: parse error"},
 		{"error of the server", 500, `nothing works`, "server_error"},
-		{"not found", 404, `{}`, "client error: 404"},
 		{"unauthorized", 401, `secret`, "client error: 401"},
 		{"control characters", 400, `{"status":"error","errorType":"bad_data","error":"\u001b[2Jevil\nline"}`, `\x1b[2Jevil line`},
 		{"long error", 400, `{"status":"error","errorType":"bad_data","error":"` + strings.Repeat("x", 100_000) + `"}`, "xxx … xxx"},

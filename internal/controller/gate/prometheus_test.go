@@ -4,8 +4,8 @@
 package gate
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
@@ -74,15 +75,10 @@ func prometheus(t *testing.T) (ask func(query string) (Result, error), breakIt f
 // until asks until the result is as wanted.
 func until(t *testing.T, ask func(string) (Result, error), query string, wanted func(Result) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	assert.NoError(t, bed.Eventually(t.Context(), 30*time.Second, func(context.Context) error {
 		got, err := ask(query)
-		if err == nil && wanted(got) {
-			return
-		}
-
-		assert.Must(t, !time.Now().After(deadline), "%s: got %+v, %v", query, got, err)
-		time.Sleep(100 * time.Millisecond)
-	}
+		return assert.Unless(err == nil && wanted(got), "%s: got %+v, %v", query, got, err)
+	}))
 }
 
 func TestARealPrometheusAnswers(t *testing.T) {
@@ -107,9 +103,7 @@ func TestARealPrometheusAnswers(t *testing.T) {
 // documented are the gates of docs/rollouts.md.
 func documented(t *testing.T) []v1alpha1.RolloutGate {
 	t.Helper()
-	page := assert.Value(os.Open(filepath.Join(root, "docs/rollouts.md")))(t)
-	defer page.Close()
-	text := assert.Value(io.ReadAll(page))(t)
+	text := assert.Value(os.ReadFile(filepath.Join(root, "docs/rollouts.md")))(t)
 	block := regexp.MustCompile("(?s)```yaml\n(gates:\n.*?)```").FindSubmatch(text)
 	assert.Must(t, block != nil, "docs/rollouts.md has no gates")
 	var strategy v1alpha1.RolloutStrategy

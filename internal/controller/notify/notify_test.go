@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -76,26 +77,16 @@ func (w *world) add(events ...string) {
 	}
 }
 
-// metric returns the value of the series with this name whose labels include
-// these values.
-func (w *world) metric(name string, labels ...string) float64 {
+// shows fails the test unless a series of the metrics has this value.
+func (w *world) shows(series string, value any) {
 	w.t.Helper()
-	families := assert.Value(w.registry.Gather())(w.t)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			var values []string
-			for _, l := range m.GetLabel() {
-				values = append(values, l.GetValue())
-			}
-			if f.GetName() == name && slices.Equal(values, labels) {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
+	var all bytes.Buffer
+	for _, f := range assert.Value(w.registry.Gather())(w.t) {
+		assert.NoError(w.t, assert.Err(expfmt.MetricFamilyToText(&all, f)))
 	}
 
-	w.t.Fatalf("there is no series %s%q", name, labels)
-
-	return 0
+	want := fmt.Sprint("evenkeel_", series, " ", value, "\n")
+	assert.That(w.t, strings.Contains(all.String(), want), "the metrics have no %s:\n%s", want, &all)
 }
 
 func TestAnEventIsQueuedOnceForEachReceiver(t *testing.T) {
@@ -176,9 +167,9 @@ func TestAFailureIsRetriedWithBackOff(t *testing.T) {
 		if log := w.log.String(); strings.Count(log, "cannot send notifications; retrying") != 1 || strings.Count(log, "notifications are sent again") != 1 || strings.Contains(log, "a-secret") {
 			t.Errorf("the log is\n%s", log)
 		}
-		if ok, failed := w.metric("evenkeel_notification_attempts_total", "a", "ok"), w.metric("evenkeel_notification_attempts_total", "a", "error"); ok != 2 || failed != float64(n-2) {
-			t.Errorf("counted %v ok and %v failed attempts of %d", ok, failed, n)
-		}
+
+		w.shows(`notification_attempts_total{receiver="a",result="ok"}`, 2)
+		w.shows(`notification_attempts_total{receiver="a",result="error"}`, n-2)
 	})
 }
 
@@ -199,18 +190,15 @@ func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
 			w.add(fmt.Sprint(i))
 		}
 
-		n := w.metric("evenkeel_notifications_pending", "a")
-		assert.That(t, n == mostQueued, "%v are pending", n)
+		w.shows(`notifications_pending{receiver="a"}`, mostQueued)
 		w.run(time.Second)
 		if got := w.requests["a"]; len(got) != mostQueued || got[0] != "0s 3" {
 			t.Errorf("%d were sent, the first is %s", len(got), got[0])
 		}
-		if n := w.metric("evenkeel_notifications_dropped_total", droppedFull, "a"); n != 3 || strings.Count(w.log.String(), "notification dropped") != 3 {
-			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
-		}
 
-		n = w.metric("evenkeel_notifications_pending", "a")
-		assert.That(t, n == 0, "%v are pending", n)
+		assert.Equal(t, strings.Count(w.log.String(), "notification dropped"), 3, w.log.String())
+		w.shows(`notifications_dropped_total{reason="`+droppedFull+`",receiver="a"}`, 3)
+		w.shows(`notifications_pending{receiver="a"}`, 0)
 	})
 }
 
@@ -223,8 +211,7 @@ func TestAnOldEventIsDropped(t *testing.T) {
 		w.run(time.Second)
 		got := w.requests["a"]
 		assert.That(t, len(got) == 1 && strings.HasSuffix(got[0], " new"), "got %q", got)
-		n := w.metric("evenkeel_notifications_dropped_total", droppedOld, "a")
-		assert.That(t, n == 1, "%v are counted as dropped", n)
+		w.shows(`notifications_dropped_total{reason="`+droppedOld+`",receiver="a"}`, 1)
 	})
 }
 
@@ -236,9 +223,8 @@ func TestARejectedEventDoesNotHinderTheNext(t *testing.T) {
 		w.run(time.Second)
 		want := []string{"0s 1", "0s 2"}
 		assert.That(t, slices.Equal(w.requests["a"], want), "got %q, want %q", w.requests["a"], want)
-		if n := w.metric("evenkeel_notifications_dropped_total", droppedRejected, "a"); n != 1 || !strings.Contains(w.log.String(), "notification rejected") {
-			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
-		}
+		assert.That(t, strings.Contains(w.log.String(), "notification rejected"), "the log is\n%s", &w.log)
+		w.shows(`notifications_dropped_total{reason="`+droppedRejected+`",receiver="a"}`, 1)
 	})
 }
 
