@@ -4,16 +4,15 @@
 package controller
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -67,15 +66,37 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	o.Status.StepTime = new(metav1.NewTime(then.Add(time.Hour)))
 	assert.Equal(t, ahead(), time.Hour, "after a time in an hour")
 	o.Status.StepTime = nil
-	m := &model{name: "n", ready: true, generation: 1}
-	m.source = &v1alpha1.NodeConfigSource{
-		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u", SHA256: "s"},
-		RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(fleet.MaxAhead))},
-	}
-	node, nc := m.objects(func(t time.Time) time.Time { return t })
+	node, nc := proven("n", assignedBy(then.Add(fleet.MaxAhead)), "")
 	f.setNode(node)
 	f.setConfig(nc)
 	assert.Equal(t, ahead(), fleet.MaxAhead, "after an assignment in a minute")
+}
+
+// assignedBy is what rollout r assigned at this time.
+func assignedBy(at time.Time) *v1alpha1.NodeConfigSource {
+	return &v1alpha1.NodeConfigSource{
+		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"},
+		RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(at)},
+	}
+}
+
+// proven is a node that has proven what assignedBy returns. mark is its
+// observation.
+func proven(name string, source *v1alpha1.NodeConfigSource, mark string) (*corev1.Node, *v1alpha1.NodeConfig) {
+	runs := v1alpha1.ConfigRevision{UID: "u1", SHA256: "s1"}
+	nc := &v1alpha1.NodeConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1, Annotations: map[string]string{v1alpha1.AnnotationObserved: mark}},
+		Spec:       v1alpha1.NodeConfigSpec{ConfigSource: source},
+		Status: v1alpha1.NodeConfigStatus{
+			ObservedGeneration: 1, AgentVersion: "v1", Active: &runs, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "R"}},
+		},
+	}
+
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(then.Add(-time.Hour))},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}, nc
 }
 
 // TestForgedRecordsMoveNoClock gives one of two nodes records that no
@@ -83,14 +104,6 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 // still soaks, and the state of the first one says what was ignored.
 func TestForgedRecordsMoveNoClock(t *testing.T) {
 	future := metav1.NewTime(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))
-	source := func(edit func(*v1alpha1.RolloutReference)) *v1alpha1.NodeConfigSource {
-		ref := &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(-time.Hour))}
-		if edit != nil {
-			edit(ref)
-		}
-
-		return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}, RolloutRef: ref}
-	}
 	const observed = "the annotation evenkeel.dev/observed"
 	mark := func(forged string) string { return `{"rollout":"r","revision":1,"attempt":1,` + forged + `}` }
 	for name, tt := range map[string]struct {
@@ -111,25 +124,30 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 		"term max":              {"", func(r *v1alpha1.RolloutReference) { r.Term = 1<<63 - 1 }, "its rolloutRef"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := then
-			good := &v1alpha1.ConfigRevision{UID: "u1", SHA256: "s1"}
-			node := func(name string, source *v1alpha1.NodeConfigSource, mark string) *model {
-				return &model{name: name, ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good,
-					source: source, mark: mark}
-			}
-			honest := node("a", source(nil), mark(`"fineSince":"`+then.Add(-time.Minute).UTC().Format(time.RFC3339)+`"`))
-			forged := node("b", source(tt.edit), tt.mark)
+			f := newCache("", time.Second)
+			f.now = func() time.Time { return then }
 			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: 3600}}
-			l := lead(&now, o, []*model{honest, forged}, func(_ *model, t time.Time) time.Time { return t })
-			assert.Equal(t, l.fleet.offsetOf(l.fleet.rollouts["r"]), 0, "the clock is ahead")
-			for _, number := range l.fleet.objectsOf(l.fleet.rollouts["r"].object).Assigned {
+			f.setRollout(o)
+			forged := assignedBy(then.Add(-time.Hour))
+			if tt.edit != nil {
+				tt.edit(forged.RolloutRef)
+			}
+
+			see := func(node *corev1.Node, nc *v1alpha1.NodeConfig) { f.setNode(node); f.setConfig(nc) }
+			see(proven("a", assignedBy(then.Add(-time.Hour)), mark(`"fineSince":"`+then.Add(-time.Minute).UTC().Format(time.RFC3339)+`"`)))
+			see(proven("b", forged, tt.mark))
+			f.endOutage(time.Time{})
+			assert.Equal(t, f.offsetOf(f.rollouts["r"]), 0, "the clock is ahead")
+			for _, number := range f.objectsOf(o).Assigned {
 				assert.That(t, number == 1, "a node was assigned revision %d", number)
 			}
 
-			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
-			wants.Invalid, wants.Target = "", v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}}
-			wants.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: 1}, Attempt: 1}
-			result := l.plan(wants)
+			in := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: then})
+			in.Invalid, in.Target = "", v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: *assignedBy(then).ConfigMapRef}
+			in.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: 1}, Attempt: 1}
+			in.Outages = f.outages
+			nodes, _ := f.planNodes(f.rollouts["r"], 0, nil)
+			result := rollout.Plan(in, nodes)
 			assert.That(t, result.States[0] == rollout.Soaking, "the other node is %s", result.States[0])
 			assert.That(t, result.States[1] == rollout.Soaking || result.States[1] == rollout.Manual, "the node is %s", result.States[1])
 			if s := result.NodeState(1); !strings.HasSuffix(s.Message, "ignored, because the controller did not write it: "+tt.ignored) {
@@ -181,251 +199,96 @@ func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	}
 }
 
-// model is a node and its agent, as it is and as of when, in right time.
-type model struct {
-	name       string
-	ready      bool
-	readyAt    time.Time
-	source     *v1alpha1.NodeConfigSource
-	revoked    []types.UID
-	generation int64
-	answered   int64
-	active     *v1alpha1.ConfigRevision
-	good       *v1alpha1.ConfigRevision
-	goodAt     time.Time
-	trialAt    time.Time // zero: none
-	ok         metav1.ConditionStatus
-	okAt       time.Time
-	mark       string
-}
-
-// objects are what the API has of the node, with the times that it writes by
-// its own clock.
-func (m *model) objects(clock func(time.Time) time.Time) (*corev1.Node, *v1alpha1.NodeConfig) {
-	at := func(t time.Time) metav1.Time { return metav1.NewTime(clock(t).Truncate(time.Second)) }
-	status := corev1.ConditionFalse
-	if m.ready {
-		status = corev1.ConditionTrue
-	}
-
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: m.name, CreationTimestamp: metav1.NewTime(then.Add(-time.Hour))},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: at(m.readyAt)}}},
-	}
-	nc := &v1alpha1.NodeConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: m.name, UID: types.UID(m.name), Generation: m.generation},
-		Spec:       v1alpha1.NodeConfigSpec{ConfigSource: m.source, Revoked: m.revoked},
-		Status:     v1alpha1.NodeConfigStatus{ObservedGeneration: m.answered, AgentVersion: "v1", Active: m.active},
-	}
-	if m.mark != "" {
-		nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: m.mark}
-	}
-	if m.good != nil {
-		nc.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: *m.good, Since: new(at(m.goodAt))}
-	}
-	if !m.trialAt.IsZero() {
-		nc.Status.Trial = &v1alpha1.Trial{StartTime: new(at(m.trialAt)), DurationSeconds: 60}
-	}
-	if m.ok != "" {
-		nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: m.ok, Reason: "R", LastTransitionTime: at(m.okAt)}}
-	}
-	if m.ok == metav1.ConditionFalse {
-		nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "bad", Time: new(at(m.okAt))}}
-	}
-
-	return node, nc
-}
-
-// say changes ConfigOK.
-func (m *model) say(now time.Time, status metav1.ConditionStatus) {
-	if m.ok != status {
-		m.ok, m.okAt = status, now
-	}
-}
-
-// act does what the agent has to do by now: fails says how a trial ends.
-func (m *model) act(now time.Time, fails bool) {
-	if m.answered != m.generation {
-		m.answered = m.generation
-		m.active, m.trialAt = nil, time.Time{}
-		if s := m.source; s != nil && s.ConfigMapRef != nil {
-			m.active = &v1alpha1.ConfigRevision{UID: s.ConfigMapRef.UID, SHA256: s.ConfigMapRef.SHA256}
-			if m.good == nil || m.good.SHA256 != m.active.SHA256 {
-				m.trialAt = now
-			}
-		}
-
-		m.say(now, metav1.ConditionTrue)
-	}
-
-	if m.trialAt.IsZero() || now.Before(m.trialAt.Add(time.Minute)) {
-		return
-	}
-
-	m.trialAt = time.Time{}
-	if fails {
-		m.active = m.good
-		m.say(now, metav1.ConditionFalse)
-		return
-	}
-
-	m.good, m.goodAt = m.active, now
-}
-
-// leader is a controller without an API server.
-type leader struct {
-	fleet *cache
-	nodes []rollout.Node
-	clock func(m *model, t time.Time) time.Time // of the nodes
-}
-
-func lead(now *time.Time, o *v1alpha1.NodeConfigRollout, all []*model, clock func(*model, time.Time) time.Time) *leader {
-	l := &leader{fleet: newCache("", time.Second), clock: clock}
-	l.fleet.now = func() time.Time { return *now }
-	l.fleet.setRollout(o)
-	l.see(all)
-	l.fleet.endOutage(time.Time{})
-
-	return l
-}
-
-func (l *leader) see(all []*model) {
-	for _, m := range all {
-		node, nc := m.objects(func(t time.Time) time.Time { return l.clock(m, t) })
-		l.fleet.setNode(node)
-		l.fleet.setConfig(nc)
-	}
-}
-
-func (l *leader) plan(in rollout.Input) rollout.Result {
-	r := l.fleet.rollouts["r"]
-	l.nodes, _ = l.fleet.planNodes(r, r.object.Generation, l.nodes[:0])
-	in.Outages = l.fleet.outages
-	return rollout.Plan(in, l.nodes)
-}
-
-// TestNodeClocksDoNotChangePlans plays histories twice: with nodes whose clocks
-// are right, and with nodes whose clocks are hours off, go back, or are in
-// another century. What is decided is the same.
+// TestNodeClocksDoNotChangePlans shows nodes to two controllers, each time with
+// other times where a node writes them: from clocks that are hours off, go
+// back, or are in another century. What is planned with is the same.
 func TestNodeClocksDoNotChangePlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		now := then
-		right := func(_ *model, at time.Time) time.Time { return at }
-		wrong := func(_ *model, at time.Time) time.Time {
-			switch rapid.IntRange(0, 4).Draw(t, "clock") {
-			case 0:
-				return at.Add(time.Duration(rapid.IntRange(-7200, 7200).Draw(t, "seconds off")) * time.Second)
-			case 1:
-				return time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-			case 2:
-				return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-			case 3:
-				return then.Add(then.Sub(at)) // it goes backwards
-			}
+		d := drawnFleet{T: t, now: then, settings: fleet.DefaultSettings, rollouts: make([]v1alpha1.NodeConfigRollout, 1)}
+		o := &d.rollouts[0]
+		o.Name, o.UID, o.Spec.AllNodes = "r", "rollout-r", true
+		d.drawRevisions()
+		d.drawStatus(&o.Status)
+		lead := func() *cache {
+			f := newCache("", time.Second)
+			f.now = func() time.Time { return d.now }
+			f.setRollout(o.DeepCopy())
 
-			return at
+			return f
 		}
-		var all []*model
-		for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
-			all = append(all, &model{name: fmt.Sprintf("n%d", i), ready: true, readyAt: then.Add(-time.Hour), generation: 1, answered: 1, ok: metav1.ConditionTrue, okAt: then.Add(-time.Hour)})
-		}
-
-		o := &v1alpha1.NodeConfigRollout{
-			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", CreationTimestamp: metav1.NewTime(then)},
-			Spec:       v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: int32(rapid.IntRange(0, 300).Draw(t, "soak"))},
-		}
-		o.Spec.FailurePolicy.MaxFailures = new(intOrString("2"))
-		o.Spec.Strategy.MaxUnavailable = new(intOrString("60%"))
-		if rapid.Bool().Draw(t, "rollback") {
-			o.Spec.FailurePolicy.Action = v1alpha1.FailureActionRollback
-		}
-
-		a, b := lead(&now, o, all, right), lead(&now, o, all, wrong)
-		target := v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "s", Name: "r-1", UID: "u1", SHA256: "s1"}}
-		var retry *v1alpha1.RolloutRetry
-		was := v1alpha1.NodeConfigRolloutStatus{}
-		for range rapid.IntRange(5, 40).Draw(t, "passes") {
-			m := all[rapid.IntRange(0, len(all)-1).Draw(t, "node")]
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
-			case 0, 1:
-				m.ready, m.readyAt = !m.ready, now
-			case 2:
-				m.say(now, metav1.ConditionUnknown)
-			case 3:
-				m.say(now, metav1.ConditionTrue)
-			case 4:
-				target = v1alpha1.RolloutRevision{Number: target.Number + 1, ConfigMapRef: v1alpha1.ConfigMapReference{
-					Namespace: "s", UID: types.UID(fmt.Sprintf("u%d", target.Number%2)), SHA256: fmt.Sprintf("s%d", target.Number%2),
-				}}
-				target.ConfigMapRef.Name = "r-" + target.ConfigMapRef.SHA256
-			case 5:
-				retry = &v1alpha1.RolloutRetry{Revision: target.Number, Attempt: was.Attempt + 1}
-			case 6: // another leader, which knows what is recorded
-				a, b = lead(&now, o, all, right), lead(&now, o, all, wrong)
-			}
-
-			for _, m := range all {
-				if rapid.IntRange(0, 3).Draw(t, "acts") > 0 {
-					m.act(now, rapid.IntRange(0, 5).Draw(t, "fails") == 0)
+		see := func(f *cache, clock func() metav1.Time) []rollout.Node {
+			for _, n := range d.nodes {
+				n = n.DeepCopy()
+				for i := range n.Status.Conditions {
+					if c := &n.Status.Conditions[i]; c.Status != corev1.ConditionUnknown { // which the control plane writes
+						c.LastTransitionTime = clock()
+					}
 				}
+
+				f.setNode(n)
 			}
 
-			a.see(all)
-			b.see(all)
-			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
-			wants.Invalid, wants.Target, wants.Spec.Retry, wants.Status = "", target, retry, was
-			x, y := a.plan(wants), b.plan(wants)
-			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Observations, y.Observations) || !reflect.DeepEqual(x.States, y.States) {
-				t.Fatalf("with right clocks %v, %+v, %+v; with wrong ones %v, %+v, %+v", x.States, x.Moves, x.Next, y.States, y.Moves, y.Next)
-			}
-
-			was = x.Next
-			for i, o := range x.Observations {
-				m := all[i]
-				m.mark = ""
-				if o.Rollout != "" {
-					m.mark = assert.Value(fleet.ObservationText(o))(t)
+			for _, nc := range d.configs {
+				nc = nc.DeepCopy()
+				st := &nc.Status
+				if st.LastKnownGood != nil {
+					st.LastKnownGood.Since = new(clock())
 				}
+				if st.Trial != nil {
+					st.Trial.StartTime = new(clock())
+				}
+
+				for i := range st.Conditions {
+					st.Conditions[i].LastTransitionTime = clock()
+				}
+
+				for i := range st.BadConfigs {
+					st.BadConfigs[i].Time = new(clock())
+				}
+
+				f.setConfig(nc)
 			}
 
-			for _, move := range x.Moves {
-				m, spec := all[move.Node], specOf(&rollout.Node{}, move)
-				m.source, m.revoked = spec.ConfigSource, spec.Revoked
-				m.generation++
+			nodes, _ := f.planNodes(f.rollouts["r"], 0, nil)
+
+			return nodes
+		}
+		a, b := lead(), lead()
+		for range d.number(5, 40, "passes") {
+			if d.chance(10, "another leader") {
+				a, b = lead(), lead()
 			}
 
-			a.see(all)
-			b.see(all)
-			now = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+			d.nodes, d.configs = nil, nil
+			d.drawNode(fmt.Sprint("node-", d.number(0, 3, "node")))
+			if d.chance(3, "NotReady") {
+				d.nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
+			}
+
+			right := see(a, func() metav1.Time { return metav1.NewTime(d.now) })
+			wrong := see(b, func() metav1.Time {
+				return metav1.NewTime(rapid.SampledFrom([]time.Time{
+					d.now.Add(time.Duration(d.number(-7200, 7200, "seconds off")) * time.Second), then.Add(then.Sub(d.now)),
+					time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+				}).Draw(t, "clock"))
+			})
+			if diff := cmp.Diff(right, wrong); diff != "" {
+				t.Fatalf("with right clocks (-), with wrong ones (+):\n%s", diff)
+			}
+
+			d.now = d.now.Add(time.Duration(d.number(1, 90, "seconds")) * time.Second)
 		}
 	})
-}
-
-// TestPlansContainNoTimeThatANodeWrote holds fleet.NodeOf to it, for every
-// field that a node can write.
-func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
-	m := &model{name: "n", ready: true, readyAt: then, generation: 1, answered: 1, ok: metav1.ConditionFalse, okAt: then, trialAt: then, goodAt: then,
-		good: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}, active: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}}
-	node, nc := m.objects(func(t time.Time) time.Time { return t })
-	later, lateConfig := m.objects(func(t time.Time) time.Time { return t.Add(time.Hour) })
-	a, b := fleet.NodeOf(node, nc), fleet.NodeOf(later, lateConfig)
-	assert.That(t, reflect.DeepEqual(a, b), "%+v is not %+v", a, b)
-	text := assert.Value(json.Marshal(nc.Status))(t)
-	again, _ := json.Marshal(lateConfig.Status)
-	assert.That(t, string(text) != string(again), "the two are the same, and prove nothing")
 }
 
 // TestAMoveReplacesOnlyTheSpecOfItsPlan changes a spec between the plan and the
 // write, as kubectl evenkeel assign does.
 func TestAMoveReplacesOnlyTheSpecOfItsPlan(t *testing.T) {
-	m := &model{name: "n", ready: true, generation: 1}
-	node, nc := m.objects(func(t time.Time) time.Time { return t })
-	planned := fleet.NodeOf(node, nc)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	planned := fleet.NodeOf(node, config("10", 1, ""))
 	c := &Controller{fleet: newCache("", time.Second)}
-	m.generation = 2
-	node, nc = m.objects(func(t time.Time) time.Time { return t })
 	c.fleet.setNode(node)
-	c.fleet.setConfig(nc)
+	c.fleet.setConfig(config("11", 2, ""))
 	err := c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil)
 	assert.That(t, errors.Is(err, errConflict), "%v", err)
 }
