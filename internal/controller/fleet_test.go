@@ -214,18 +214,17 @@ func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
 	f := newCache("", time.Second)
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	f.setRollout(o)
-	for i := range 6 {
-		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", ResourceVersion: "1", Generation: 1}}
-		ref := &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "cm", SHA256: digest("c")}
-		switch {
-		case i < 3:
-			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 1}}
+	ref := &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "cm", SHA256: digest("c")}
+	first := &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 1}}
+	back := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 2}}
+	for i, source := range []*v1alpha1.NodeConfigSource{first, first, first, back, back, nil} {
+		meta := metav1.ObjectMeta{Name: fmt.Sprint("n", i)}
+		nc := &v1alpha1.NodeConfig{ObjectMeta: meta, Spec: v1alpha1.NodeConfigSpec{ConfigSource: source}}
+		if source == first {
 			nc.Status.Active = &v1alpha1.ConfigRevision{UID: ref.UID, SHA256: ref.SHA256}
-		case i < 5:
-			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 2}}
 		}
 
-		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}})
+		f.setNode(&corev1.Node{ObjectMeta: meta})
 		f.setConfig(nc)
 	}
 

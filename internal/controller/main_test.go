@@ -34,6 +34,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/output"
 )
@@ -139,16 +140,7 @@ func testLog(t *testing.T) io.Writer {
 // eventually polls until check is happy.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(within)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-
-		assert.Must(t, !time.Now().After(deadline), "after %s: %v", within, err)
-		time.Sleep(often)
-	}
+	assert.NoError(t, bed.Eventually(t.Context(), within, func(context.Context) error { return check() }))
 }
 
 // world is a clean cluster: what a test makes in it goes with the test.
@@ -231,12 +223,22 @@ func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutS
 func oneAtATime(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.MaxUnavailable = new(intOrString("1")) }
 
 // edit changes a rollout's spec.
-func edit(t *testing.T, name string, change func(*v1alpha1.NodeConfigRolloutSpec)) {
+func edit(t *testing.T, name string, f func(*v1alpha1.NodeConfigRolloutSpec)) {
+	t.Helper()
+	change(t, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(r *v1alpha1.NodeConfigRollout) { f(&r.Spec) })
+}
+
+// change changes an object.
+func change[T client.Object](t *testing.T, o T, f func(T)) {
 	t.Helper()
 	eventually(t, func() error {
-		r := rolloutNamed(t, name)
-		change(&r.Spec)
-		return admin.Update(t.Context(), r)
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+
+		f(o)
+
+		return admin.Update(t.Context(), o)
 	})
 }
 
@@ -409,32 +411,6 @@ func forConfigs(t *testing.T, names []string, do func(context.Context, *v1alpha1
 func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) payload.Payload {
 	t.Helper()
 	return assert.Value(fleet.ContentOf(of, nil))(t)
-}
-
-// writes records a client's writes, but for Events and leases.
-type writes struct {
-	mu   sync.Mutex
-	seen []string
-}
-
-func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
-	return tripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {
-			w.mu.Lock()
-			w.seen = append(w.seen, r.Method+" "+r.URL.Path)
-			w.mu.Unlock()
-		}
-
-		return next.RoundTrip(r)
-	})
-}
-
-// take returns the writes since the last call.
-func (w *writes) take() (seen []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	seen, w.seen = w.seen, nil
-	return seen
 }
 
 type tripper func(*http.Request) (*http.Response, error)

@@ -4,13 +4,15 @@
 package controller
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,31 +21,36 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
+// series returns the series of a registry whose texts have a prefix, without
+// that, one a line.
+func series(t *testing.T, registry prometheus.Gatherer, prefix string) string {
+	t.Helper()
+	var all bytes.Buffer
+	for _, family := range assert.Value(registry.Gather())(t) {
+		assert.NoError(t, assert.Err(expfmt.MetricFamilyToText(&all, family)))
+	}
+
+	var out strings.Builder
+	for line := range strings.Lines(all.String()) {
+		if rest, is := strings.CutPrefix(line, prefix); is {
+			out.WriteString(rest)
+		}
+	}
+
+	return out.String()
+}
+
 func TestTheMetricSaysWhenTheNextWindowOpens(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := assert.Value(newMeters(registry, "v", "c"))(t)
-	value := func() (out []float64) {
-		families := assert.Value(registry.Gather())(t)
-		for _, f := range families {
-			if f.GetName() == "evenkeel_rollout_next_window_timestamp_seconds" {
-				for _, m := range f.GetMetric() {
-					out = append(out, m.GetGauge().GetValue())
-				}
-			}
-		}
-
-		return out
-	}
+	const name = "evenkeel_rollout_next_window_timestamp_seconds"
 	opens := time.Date(2030, 1, 1, 21, 0, 0, 0, time.UTC)
 	m.report("workers", &rollout.Result{Next: v1alpha1.NodeConfigRolloutStatus{NextWindowTime: new(metav1.NewTime(opens))}})
-	got := value()
-	assert.That(t, len(got) == 1 && got[0] == float64(opens.Unix()), "before the window: %v", got)
+	assert.Equal(t, series(t, registry, name), fmt.Sprintf("{rollout=%q} %v\n", "workers", float64(opens.Unix())), "before the window")
 	m.report("workers", &rollout.Result{})
-	got = value()
-	assert.That(t, len(got) == 1 && got[0] == 0, "in the window: %v", got)
+	assert.Equal(t, series(t, registry, name), "{rollout=\"workers\"} 0\n", "in the window")
 	m.forget("workers")
-	got = value()
-	assert.That(t, len(got) == 0, "of a deleted rollout: %v", got)
+	assert.Equal(t, series(t, registry, name), "", "of a deleted rollout")
 }
 
 func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
@@ -117,15 +124,10 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 	f.agent = time.Minute
 	registry, none := prometheus.NewRegistry(), &problems{}
 	assert.NoError(t, registry.Register(newCollector(f, 0, none, none)))
-	var got []string
-	for _, family := range assert.Value(registry.Gather())(t) {
-		for _, m := range family.GetMetric() {
-			if family.GetName() == "evenkeel_attention" {
-				got = append(got, fmt.Sprint(m.GetLabel()[0].GetValue(), " ", m.GetLabel()[1].GetValue(), " ", m.GetLabel()[2].GetValue(), " ", m.GetGauge().GetValue()))
-			}
-		}
-	}
-
-	want := []string{"problem NodesFailed  1", "problem NodesNotReady  5", "problem RevisionSuspected workers 5", "problem RolloutsRollingBackFrozen  1"}
-	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
+	want := `{level="problem",reason="NodesFailed",rollout=""} 1
+{level="problem",reason="NodesNotReady",rollout=""} 5
+{level="problem",reason="RevisionSuspected",rollout="workers"} 5
+{level="problem",reason="RolloutsRollingBackFrozen",rollout=""} 1
+`
+	assert.Equal(t, series(t, registry, "evenkeel_attention"), want)
 }

@@ -21,8 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
@@ -52,7 +50,7 @@ func (a *podAPI) List(_ context.Context, list client.ObjectList, opts ...client.
 	o.ApplyOptions(opts)
 	switch list := list.(type) {
 	case *corev1.PodList:
-		a.lists = append(a.lists, "pods "+o.FieldSelector.String()+" "+o.Continue)
+		a.lists = append(a.lists, fmt.Sprint("pods ", o.FieldSelector, " ", o.Continue))
 		list.Items, list.Continue = a.pods(o.Continue)
 		return a.refused["pods"]
 	case *policyv1.PodDisruptionBudgetList:
@@ -308,22 +306,8 @@ func TestARolloutRereadsEveryControlPlaneThatMayHaveBeenWritten(t *testing.T) {
 
 func TestAnErrorKeepsTheAnswerAboutStartProbes(t *testing.T) {
 	broken := apierrors.NewInternalError(context.DeadlineExceeded)
-	var reviews, lists error
-	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: "agent",
-		Labels: map[string]string{"app.kubernetes.io/name": v1alpha1.InstallerName}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "agent:v1"}}}}
-	api := fake.NewClientBuilder().WithObjects(agent).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-			o.(*authorizationv1.SelfSubjectAccessReview).Status.Allowed = true
-			return reviews
-		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-			if lists != nil {
-				return lists
-			}
-
-			return c.List(ctx, list, options...)
-		},
-	}).Build()
+	agent := corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "agent:v1"}}}}
+	api := &podAPI{pods: func(string) ([]corev1.Pod, string) { return []corev1.Pod{agent}, "" }}
 	now := then
 	c := &Controller{client: api, log: slog.New(slog.DiscardHandler), fleet: newCache("", time.Second)}
 	c.fleet.now = func() time.Time { return now }
@@ -337,7 +321,7 @@ func TestAnErrorKeepsTheAnswerAboutStartProbes(t *testing.T) {
 		{what: "no review", reviews: broken, want: true},
 		{what: "no list", lists: broken, want: true},
 	} {
-		reviews, lists = step.reviews, step.lists
+		api.refused = map[string]error{"reviews": step.reviews, "pods": step.lists}
 		now = now.Add(permissionInterval)
 		assert.Equal(t, *c.mayProbe(t.Context(), &v1alpha1.NodeConfigRollout{}), step.want, step.what)
 	}

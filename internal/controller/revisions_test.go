@@ -217,37 +217,18 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 
 var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// held is a ConfigMap of rollout "r" as the cache has it, with the name of what
-// it holds.
+// held is a ConfigMap of rollout "r" with the name of what it holds.
 func held(text string, number string, uid types.UID) *corev1.ConfigMap {
-	yes := true
-	cm := &corev1.ConfigMap{
+	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
 			Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number},
 		},
-		Immutable: &yes, Data: map[string]string{"kubelet": text},
+		Immutable: new(true), Data: map[string]string{"kubelet": text},
 	}
-	fleet.StripRevision(cm)
-
-	return cm
 }
 
 func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
-
-func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
-	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[fleet.AnnotationDigest]}}
-}
-
-// knowing is a controller whose cache has these ConfigMaps.
-func knowing(all ...*corev1.ConfigMap) *Controller {
-	c := &Controller{settings: fleet.DefaultSettings, fleet: newCache("", time.Second)}
-	for _, cm := range all {
-		c.fleet.setRevision(cm)
-	}
-
-	return c
-}
 
 func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	limit := int32(2)
@@ -262,22 +243,26 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 
 	foreign := held("foreign", "9", "f")
 	foreign.Name = "precious"
-	c := knowing(append(all, foreign)...)
+	f := newCache("", time.Second)
+	for _, cm := range append(all, foreign) {
+		f.setRevision(cm)
+	}
+
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, RevisionHistoryLimit: &limit}}
 	o.Spec.Pin = &v1alpha1.RolloutPin{SHA256: digest("pinned"), Instead: digest("edited since")}
-	o.Status.UpdateRevision = revisionNamed(2, target)
+	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{Name: target.Name, UID: target.UID, SHA256: digest("target")}}
 	o.Status.History = []v1alpha1.RolloutOutcome{
 		{Revision: 1, ConfigMap: first.Name, UID: "u1", SHA256: digest("first")},
 	}
-	c.fleet.setRollout(o)
-	c.fleet.rollouts["r"].decided = &v1alpha1.NodeConfigRolloutStatus{}
+	f.setRollout(o)
+	f.rollouts["r"].decided = &v1alpha1.NodeConfigRolloutStatus{}
 	var collected []string
-	for _, cm := range c.fleet.unusedRevisions() {
+	for _, cm := range f.unusedRevisions() {
 		collected = append(collected, string(cm.UID))
 	}
 
-	c.fleet.deleteRollout(o)
-	left := len(c.fleet.unusedRevisions())
+	f.deleteRollout(o)
+	left := len(f.unusedRevisions())
 	assert.That(t, left == len(all), "of a deleted rollout that no node names, %d of %d revisions are collected", left, len(all))
 	assert.That(t, len(collected) == 11 && !slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }),
 		"collected are %v, want 11 of those that were planted", collected)

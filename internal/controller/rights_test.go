@@ -178,19 +178,6 @@ func object(group, kind, name string) *unstructured.Unstructured {
 	return o
 }
 
-func change(t *testing.T, o *unstructured.Unstructured, f func(*unstructured.Unstructured)) {
-	t.Helper()
-	eventually(t, func() error {
-		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-
-		f(o)
-
-		return admin.Update(t.Context(), o)
-	})
-}
-
 // without removes a field from a CRD's schema, as in an older release, and
 // waits until the API server refuses the field. undo restores the CRD; the API
 // server applies that with a short delay.

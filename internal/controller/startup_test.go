@@ -103,7 +103,7 @@ func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
 	assert.Must(t, isTainted(t, "new"), "the taint is gone before the node runs its revision")
 	agents(t, nil, "new")
 	awaitOpen(t, "the node runs the configuration of rollout startup", "new")
-	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "configured"), 1, "the metric counts")
+	assert.Equal(t, series(t, c.registry, `evenkeel_startup_taints_removed_total{cause="configured"}`), " 1\n", "the metric counts")
 }
 
 func TestTheReasonOfARemovalIsReported(t *testing.T) {
@@ -132,7 +132,7 @@ func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
 	addNodes(t, "pool=silent", "silent") // without an agent
 	taint(t, "silent")
 	awaitOpen(t, "removed the taint "+startupKey+" after 3s, although the node has not run the configuration", "silent")
-	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "deadline"), 1, "the metrics count")
+	assert.Equal(t, series(t, c.registry, `evenkeel_startup_taints_removed_total{cause="deadline"}`), " 1\n", "the metrics count")
 }
 
 func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
@@ -142,18 +142,16 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 	var reviews atomic.Int64
 	var granted atomic.Bool
 	config := own()
-	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
-			if strings.Contains(r.URL.Path, "selfsubjectaccessreviews") {
-				reviews.Add(1)
-			}
+	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, "selfsubjectaccessreviews") {
+			reviews.Add(1)
+		}
 
-			assert.That(t, r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/nodes/") || granted.Load(),
-				"it tried to patch %s", r.URL.Path)
+		assert.That(t, r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/nodes/") || granted.Load(),
+			"it tried to patch %s", r.URL.Path)
 
-			return next.RoundTrip(r)
-		})
-	}
+		return nil, nil
+	}))
 	c := newController(t, config, startups(0, time.Nanosecond))
 	for _, name := range []string{"held", "held-too"} {
 		c.fleet.setNode(nodeNamed(t, name))
@@ -194,27 +192,23 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 	fail.Store("")
 	config := own()
 	var patches atomic.Int64
-	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
-			what := fail.Load().(string)
-			node, review := strings.HasSuffix(r.URL.Path, "/nodes/torn"), strings.Contains(r.URL.Path, "selfsubjectaccessreviews")
-			if what == r.Method && node || what == "review" && review {
-				return nil, errors.New("the connection was lost")
-			}
+	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		what := fail.Load().(string)
+		node, review := strings.HasSuffix(r.URL.Path, "/nodes/torn"), strings.Contains(r.URL.Path, "selfsubjectaccessreviews")
+		if what == r.Method && node || what == "review" && review {
+			return nil, errors.New("the connection was lost")
+		}
 
-			if r.Method == http.MethodPatch && node {
-				if patches.Add(1); what == "moved" { // another taint is removed between read and write
-					n := nodeNamed(t, "torn")
-					n.Spec.Taints = append(n.Spec.Taints[1:], n.Spec.Taints[0])
-					if err := admin.Update(r.Context(), n); err != nil {
-						return nil, err
-					}
-				}
+		if r.Method == http.MethodPatch && node {
+			if patches.Add(1); what == "moved" { // another taint is removed between read and write
+				n := nodeNamed(t, "torn")
+				n.Spec.Taints = append(n.Spec.Taints[1:], n.Spec.Taints[0])
+				return nil, admin.Update(r.Context(), n)
 			}
+		}
 
-			return next.RoundTrip(r)
-		})
-	}
+		return nil, nil
+	}))
 	c := newController(t, config, startups(0, time.Nanosecond))
 	for _, tt := range []struct {
 		what, want string

@@ -35,17 +35,6 @@ func lease(t *testing.T) *coordinationv1.Lease {
 	return l
 }
 
-// depose gives the lease to somebody else, as an election does.
-func depose(t *testing.T) {
-	t.Helper()
-	eventually(t, func() error {
-		l, now := lease(t), metav1.NowMicro()
-		l.Spec.HolderIdentity, l.Spec.RenewTime, l.Spec.AcquireTime = new("somebody else"), &now, &now
-		*l.Spec.LeaseTransitions++
-		return admin.Update(t.Context(), l)
-	})
-}
-
 // run starts a controller that may end with an error.
 func run(t *testing.T, c *Controller) (ended <-chan error) {
 	t.Helper()
@@ -58,27 +47,6 @@ func run(t *testing.T, c *Controller) (ended <-chan error) {
 	t.Cleanup(func() { cancel(); <-done })
 
 	return out
-}
-
-func TestALeaderStopsAndKeepsTheLeaseOfAnotherHolder(t *testing.T) {
-	world(t)
-	c := newController(t, own(), leads)
-	ended := run(t, c)
-	eventually(t, func() error { _, err := c.election.leads(); return err })
-	depose(t)
-	select {
-	case err := <-ended:
-		assert.That(t, errors.Is(err, errNotLeader) && strings.Contains(err.Error(), `the Lease names "somebody else"`), "it ended with: %v", err)
-	case <-time.After(within):
-		t.Fatal("it goes on leading")
-	}
-
-	if l := lease(t); *l.Spec.HolderIdentity != "somebody else" {
-		t.Errorf("it gave up what another one has: %+v", l.Spec)
-	}
-
-	l := lease(t)
-	assert.NoError(t, admin.Delete(t.Context(), l))
 }
 
 // A lease in memory.
@@ -128,7 +96,8 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	_, _, err = e.Get(ctx)
 	assert.NoError(t, err)
 	_, err = e.leads()
-	assert.That(t, errors.Is(err, errNotLeader), "the lease is another's: %v", err)
+	assert.Is(t, err, errNotLeader, "the lease is another's")
+	assert.ErrorHas(t, err, `the Lease names "other"`)
 	if err := e.Update(ctx, record("", 1)); err == nil || m.record.HolderIdentity != "other" {
 		t.Errorf("it gave another's lease up: %v", err)
 	}
