@@ -99,6 +99,7 @@ func TestAFrozenLeaderIsReplacedAndEnds(t *testing.T) { // not parallel: it stop
 	// End its lease now, without waiting for it to expire.
 	lease := &coordinationv1.Lease{}
 	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease))
+	name := *lease.Spec.HolderIdentity
 	s.do(kube.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))))
 	leads(next)
 	s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`).complete(1)
@@ -111,5 +112,8 @@ func TestAFrozenLeaderIsReplacedAndEnds(t *testing.T) { // not parallel: it stop
 
 	assert.That(t, former.Cmd.ProcessState.ExitCode() == 1 && strings.Contains(former.said(""), "this controller is no longer the leader"),
 		"it ended with %s, and said:\n%s", former.Cmd.ProcessState, former.said(""))
+	s.do(kube.Get(t.Context(), client.ObjectKeyFromObject(lease), lease))
+	holder := *lease.Spec.HolderIdentity
+	assert.That(t, holder != "" && holder != name, "the lease of the next one names %q, the former leader is %q", holder, name)
 	s.do(next.stop()) // it gives the lease up
 }

@@ -26,14 +26,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
 	root   = "../.."
-	binary = root + "/bin/evenkeel-controller"
-	often  = 50 * time.Millisecond
 	within = 5 * time.Minute // on a busy machine
 
 	// The controller's times, for nodes that answer within a second unless the
@@ -89,9 +88,8 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return 0, err
 	}
-	if watched, err = record(context.Background()); err != nil {
-		return 0, err
-	}
+
+	watched = record(context.Background())
 	if shared, err = startController("--leader-elect=false"); err != nil {
 		return 0, err
 	}
@@ -131,10 +129,7 @@ func startController(flags ...string) (*process, error) {
 func spawnController(flags ...string) (_ *process, err error) {
 	defer must.Catch(&err)
 
-	if _, err := os.Stat(binary); err != nil {
-		return nil, fmt.Errorf("%w: run make build", err)
-	}
-
+	binary := must.Get(bed.Program("evenkeel-controller"))
 	kubeconfig := must.Get(cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
 		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"))
 	metrics := must.Get(localcluster.FreeAddress())

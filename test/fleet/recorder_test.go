@@ -11,14 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // recorder keeps every version of every NodeConfig, in the order in which they
@@ -26,8 +24,9 @@ import (
 type recorder struct {
 	mu   sync.Mutex
 	seen []version
-	now  map[string]bool // names that there are
-	at   int             // moments
+	now  map[string]client.Object // that there are
+	at   int                      // moments
+	lost bool                     // versions that follow are of one moment
 }
 
 type version struct {
@@ -36,94 +35,44 @@ type version struct {
 	at     int                  // the moment; the order of versions from one list is unknown
 }
 
-// record records versions until ctx ends. After an outage, which can hide
-// versions, it starts again with the objects of one list.
-func record(ctx context.Context) (*recorder, error) {
-	r := &recorder{now: map[string]bool{}}
-	from, err := r.list(ctx)
-	if err != nil {
-		return nil, err
+// record records versions until ctx ends, and returns when it has begun. After
+// an outage, which can hide versions, it goes on with all existing objects.
+func record(ctx context.Context) *recorder {
+	r := &recorder{now: map[string]client.Object{}, lost: true}
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	setLost := func(is bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lost = is
+		r.at++
 	}
+	feed := fleet.Feed{
+		API: kube, List: &v1alpha1.NodeConfigList{},
+		Set:    fleet.Typed(func(nc *v1alpha1.NodeConfig) { r.add(nc.Name, nc) }),
+		Remove: func(o client.Object) { r.add(o.GetName(), nil) },
+		Known:  func() []client.Object { return slices.Collect(maps.Values(r.now)) },
+		Synced: func() { setLost(false); begin() },
+		Lost:   func(error) { setLost(true) },
+	}
+	go feed.Run(ctx)
+	<-begun
 
-	go func() {
-		for ctx.Err() == nil {
-			from = r.watch(ctx, from)
-			select {
-			case <-time.After(often):
-			case <-ctx.Done():
-			}
-
-			if from == "" {
-				from, _ = r.list(ctx)
-			}
-		}
-	}()
-
-	return r, nil
+	return r
 }
 
-// list records all existing objects as one change, and returns the list's
-// resource version.
-func (r *recorder) list(ctx context.Context) (string, error) {
-	list := &v1alpha1.NodeConfigList{}
-	if err := kube.List(ctx, list); err != nil {
-		return "", err
-	}
-
+// add records a version of a NodeConfig; nil: it was deleted.
+func (r *recorder) add(name string, nc *v1alpha1.NodeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.now
-	r.now = map[string]bool{}
-	r.at++
-	for i := range list.Items {
-		nc := &list.Items[i]
-		r.now[nc.Name] = true
-		r.seen = append(r.seen, version{nc.Name, nc, r.at})
-	}
-
-	for name := range before {
-		if !r.now[name] {
-			r.seen = append(r.seen, version{name, nil, r.at})
-		}
-	}
-
-	return list.ResourceVersion, nil
-}
-
-// watch records all writes after a resource version. It returns the resource
-// version to continue from; empty if the server no longer has it.
-func (r *recorder) watch(ctx context.Context, from string) string {
-	if from == "" {
-		return ""
-	}
-
-	w, err := kube.Watch(ctx, &v1alpha1.NodeConfigList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})
-	if err != nil {
-		return from
-	}
-
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		nc, ok := e.Object.(*v1alpha1.NodeConfig)
-		if !ok {
-			return "" // too old
-		}
-
-		from = nc.ResourceVersion
-		r.mu.Lock()
+	if !r.lost {
 		r.at++
-		if e.Type == watch.Deleted {
-			delete(r.now, nc.Name)
-			r.seen = append(r.seen, version{nc.Name, nil, r.at})
-		} else {
-			r.now[nc.Name] = true
-			r.seen = append(r.seen, version{nc.Name, nc, r.at})
-		}
-
-		r.mu.Unlock()
 	}
 
-	return from
+	r.seen = append(r.seen, version{name, nc, r.at})
+	if delete(r.now, name); nc != nil {
+		r.now[name] = nc
+	}
 }
 
 // of returns the recorded versions of a scenario's nodes.

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -183,25 +182,13 @@ func (s *scenario) same(what string, got, want []string) {
 
 // table shows the nodes, for a test that has failed.
 func (s *scenario) table() string {
-	var out strings.Builder
-	ctx := context.WithoutCancel(s.t.Context())
 	list, configs := &corev1.NodeList{}, &v1alpha1.NodeConfigList{}
-	if err := errors.Join(kube.List(ctx, list, client.MatchingLabels{"pool": s.name}), kube.List(ctx, configs)); err != nil {
-		return err.Error()
-	}
+	ctx := context.WithoutCancel(s.t.Context())
+	err := errors.Join(kube.List(ctx, list, client.MatchingLabels{"pool": s.name}), kube.List(ctx, configs))
+	configs.Items = slices.DeleteFunc(configs.Items, func(nc v1alpha1.NodeConfig) bool { return !s.owns(nc.Name) })
+	text, _ := json.Marshal([]any{list, configs}) // objects of the API can be encoded
 
-	for _, n := range list.Items {
-		fmt.Fprintf(&out, "%s labels=%v conditions=%v\n", n.Name, n.Labels, n.Status.Conditions)
-	}
-
-	for _, nc := range configs.Items {
-		if s.owns(nc.Name) {
-			text, err := json.Marshal([]any{nc.Spec, nc.Status})
-			fmt.Fprintf(&out, "%s generation=%d %s %v\n", nc.Name, nc.Generation, text, err)
-		}
-	}
-
-	return out.String()
+	return fmt.Sprintf("%s %v", text, err)
 }
 
 // rollout is one of a scenario's rollouts.
