@@ -85,8 +85,10 @@ func assignedBy(at time.Time) *v1alpha1.NodeConfigSource {
 func proven(name string, source *v1alpha1.NodeConfigSource, mark string) (*corev1.Node, *v1alpha1.NodeConfig) {
 	runs := v1alpha1.ConfigRevision{UID: "u1", SHA256: "s1"}
 	nc := &v1alpha1.NodeConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1, Annotations: map[string]string{v1alpha1.AnnotationObserved: mark}},
-		Spec:       v1alpha1.NodeConfigSpec{ConfigSource: source},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID(name), Generation: 1, Annotations: map[string]string{v1alpha1.AnnotationObserved: mark},
+		},
+		Spec: v1alpha1.NodeConfigSpec{ConfigSource: source},
 		Status: v1alpha1.NodeConfigStatus{
 			ObservedGeneration: 1, AgentVersion: "v1", Active: &runs, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "R"}},

@@ -250,7 +250,8 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, RevisionHistoryLimit: &limit}}
 	o.Spec.Pin = &v1alpha1.RolloutPin{SHA256: digest("pinned"), Instead: digest("edited since")}
-	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{Name: target.Name, UID: target.UID, SHA256: digest("target")}}
+	ref := v1alpha1.ConfigMapReference{Name: target.Name, UID: target.UID, SHA256: digest("target")}
+	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: ref}
 	o.Status.History = []v1alpha1.RolloutOutcome{
 		{Revision: 1, ConfigMap: first.Name, UID: "u1", SHA256: digest("first")},
 	}

@@ -70,10 +70,11 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 
 	a := &API{t: t, server: simapi.New(kinds...), commands: commands}
 	reach := func(name string) client.WithWatch {
-		config := &rest.Config{Host: "http://simulated", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: &simapi.Transport{
+		config := &rest.Config{Host: "http://simulated", QPS: -1, Transport: &simapi.Transport{
 			Server: a.server, Client: name, Fate: func(*http.Request) (f simapi.Fate) { return f },
 			Lag: func() time.Duration { return 0 }, Gate: context.Context.Err,
 		}}
+		config.ContentType = runtime.ContentTypeJSON
 
 		return assert.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper}))(t)
 	}
@@ -91,6 +92,7 @@ func Of(t *testing.T, c client.WithWatch) *API { return &API{WithWatch: c, t: t}
 // without that right: get, list, watch, create, patch, or * for all.
 func (a *API) Forbid(verb string, kinds ...string) {
 	a.server.Forbids = func(client, v, resource string) bool {
-		return client == user && (verb == "*" || v == verb) && slices.ContainsFunc(kinds, func(kind string) bool { return strings.ToLower(kind)+"s" == resource })
+		is := func(kind string) bool { return strings.ToLower(kind)+"s" == resource }
+		return client == user && (verb == "*" || v == verb) && slices.ContainsFunc(kinds, is)
 	}
 }

@@ -34,7 +34,8 @@ func (k *Kind) patched(o *object, kind string, body []byte) (content map[string]
 		content, err = decode(raw)
 	}
 	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", k.GroupResource(), o.key.name, err.Error(), 0, true)
+		const code = http.StatusUnprocessableEntity
+		return nil, apierrors.NewGenericServerResponse(code, "", k.GroupResource(), o.key.name, err.Error(), 0, true)
 	}
 
 	return content, nil

@@ -89,7 +89,8 @@ func (s *Server) find(c call) (target, error) {
 	}
 
 	if k := t.kind; s.Forbids(c.by, verb, k.Resource) {
-		err = apierrors.NewForbidden(k.GroupResource(), "", fmt.Errorf("User %q cannot %s resource %q in API group %q at the cluster scope", c.by, verb, k.Resource, k.Group))
+		why := fmt.Errorf("User %q cannot %s resource %q in API group %q at the cluster scope", c.by, verb, k.Resource, k.Group)
+		err = apierrors.NewForbidden(k.GroupResource(), "", why)
 	}
 
 	return t, err
@@ -225,7 +226,7 @@ func (k *Kind) meets(o *object, options *metav1.DeleteOptions) error {
 	}
 
 	p, meta := options.Preconditions, sub(o.content, "metadata")
-	if p.UID != nil && string(*p.UID) != text(meta, "uid") || p.ResourceVersion != nil && *p.ResourceVersion != text(meta, "resourceVersion") {
+	if p.UID != nil && string(*p.UID) != meta["uid"] || p.ResourceVersion != nil && *p.ResourceVersion != meta["resourceVersion"] {
 		return k.conflict(o.key.name, "the precondition does not hold")
 	}
 

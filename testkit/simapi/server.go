@@ -221,7 +221,8 @@ func (s *Server) store(w write, k *Kind, at key, was *object, content map[string
 func (s *Server) update(w write, k *Kind, was *object, content map[string]any, subresource string) (*object, error) {
 	meta, old := sub(content, "metadata"), sub(was.content, "metadata")
 	if uid := text(meta, "uid"); uid != "" && uid != old["uid"] {
-		return nil, k.conflict(was.key.name, fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old["uid"]))
+		why := fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old["uid"])
+		return nil, k.conflict(was.key.name, why)
 	}
 	if v := text(meta, "resourceVersion"); v != "" && v != old["resourceVersion"] {
 		return nil, k.conflict(was.key.name, "the object has been modified; please apply your changes to the latest version and try again")

@@ -25,9 +25,10 @@ import (
 
 // newServer returns a server with widgets besides, with a status and a default.
 func newServer() *Server {
+	spec := &Schema{Default: map[string]any{}, Properties: map[string]*Schema{"size": {Default: 3}}}
 	return New(append(Kinds(), Kind{
-		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Status: true, Generation: true,
-		Defaults: &Schema{Properties: map[string]*Schema{"spec": {Default: map[string]any{}, Properties: map[string]*Schema{"size": {Default: 3}}}}},
+		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+		Kind:                 "Widget", Status: true, Generation: true, Defaults: &Schema{Properties: map[string]*Schema{"spec": spec}},
 	})...)
 }
 
@@ -125,7 +126,8 @@ func TestGenerationCountsChangesOfTheSpecOnly(t *testing.T) {
 	ask(t, c, "POST", widgets+"?dryRun=All", plain, `{"metadata":{"name":"b"}}`)
 	ask(t, c, "PATCH", widgets+"/a?dryRun=All", mergePath, `{"spec":{"size":8}}`)
 	_, list := ask(t, c, "GET", widgets, plain, "")
-	assert.That(t, len(list["items"].([]any)) == 1 && meta(list["items"].([]any)[0].(map[string]any), "resourceVersion") == version, "dry runs changed %v", list)
+	items := list["items"].([]any)
+	assert.That(t, len(items) == 1 && meta(items[0].(map[string]any), "resourceVersion") == version, "dry runs changed %v", list)
 }
 
 func TestAnImmutableConfigMapKeepsItsData(t *testing.T) {
@@ -234,7 +236,8 @@ func TestAStrategicPatchMergesConditions(t *testing.T) {
 }
 
 func TestASinkAnswers(t *testing.T) {
-	code, got := ask(t, reach(newServer(), Fate{}), "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", plain, `{"spec":{"verb":"get"}}`)
+	const reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	code, got := ask(t, reach(newServer(), Fate{}), "POST", reviews, plain, `{"spec":{"verb":"get"}}`)
 	if code != http.StatusCreated || sub(got, "status")["allowed"] != true || sub(got, "spec")["verb"] != "get" {
 		t.Errorf("%d %v", code, got)
 	}

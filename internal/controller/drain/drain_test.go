@@ -88,7 +88,9 @@ func object(o runtime.Object) func(http.ResponseWriter, *http.Request) {
 // failure answers with an error.
 func failure(code int, message string, causes ...string) func(http.ResponseWriter, *http.Request) {
 	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Message: message}
-	status.Reason = map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 429: metav1.StatusReasonTooManyRequests}[code]
+	status.Reason = map[int]metav1.StatusReason{
+		404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 429: metav1.StatusReasonTooManyRequests,
+	}[code]
 	for _, c := range causes {
 		if status.Details == nil {
 			status.Details = &metav1.StatusDetails{RetryAfterSeconds: 10}
@@ -254,7 +256,8 @@ func TestATaintIsWrittenAgainIfTheNodeHasChanged(t *testing.T) {
 				Op, Path string
 				Value    any
 			}
-			if err := json.Unmarshal([]byte(f.bodies[patch][0]), &ops); err != nil || len(ops) != 3 || ops[0].Value != "node-uid" || ops[1].Value != "7" || ops[2].Path != "/spec/taints" {
+			err = json.Unmarshal([]byte(f.bodies[patch][0]), &ops)
+			if err != nil || len(ops) != 3 || ops[0].Value != "node-uid" || ops[1].Value != "7" || ops[2].Path != "/spec/taints" {
 				t.Errorf("the patch is %s, %v", f.bodies[patch], err)
 			}
 		})
