@@ -6,6 +6,7 @@ package fleet_test
 import (
 	"encoding/json"
 	"errors"
+	"os/exec"
 	"reflect"
 	"slices"
 	"testing"
@@ -51,6 +52,16 @@ type plan struct {
 	} `json:"passedOver"`
 }
 
+func (s *scenario) plan(args ...string) (p plan) {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), root+"/bin/kubectl-evenkeel", append([]string{"--kubeconfig=" + cluster.AdminKubeconfig(), "rollout", "plan", "-o", "json"}, args...)...)
+	out, err := cmd.Output()
+	assert.Must(s.t, err == nil, "%v: %s; run make build", err, out)
+	s.do(json.Unmarshal(out, &p))
+
+	return p
+}
+
 // TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace: a node
 // whose agent does not answer is silent after --agent-timeout, and a revision
 // is in --namespace. The command line must use both.
@@ -70,8 +81,7 @@ func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing
 	s.do(s.fleet.Silence(silent))
 	r.push("maxPods: 102")
 	st := r.await(at(2, v1alpha1.RolloutComplete), updated(3), that("one is silent", func(st *status) bool { return st.Nodes.Stale == 1 }))
-	var p plan
-	s.do(json.Unmarshal([]byte(s.plugin(0, "rollout", "plan", "-o", "json", s.name)), &p))
+	p := s.plan(s.name)
 	assert.That(t, p.Revision == 2 && !p.New && p.Phase == string(st.Phase) && p.Nodes == st.Nodes,
 		"the plan is %+v; the status has %s, %+v", p, st.Phase, st.Nodes)
 	assert.That(t, len(p.PassedOver) == 1 && p.PassedOver[0].State == "Stale" && slices.Equal(p.PassedOver[0].Nodes, []string{silent}),
