@@ -4,6 +4,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,7 +59,7 @@ func plain(*corev1.PodSpec) {}
 // innocent are pods that cannot start whatever the kubelet's configuration is.
 var innocent = map[string]func(*corev1.PodSpec){
 	"image":   func(s *corev1.PodSpec) { s.Containers[0].Image = "registry.invalid/nothing:1" },
-	"exits":   func(s *corev1.PodSpec) { s.Containers[0].Args = []string{"no-time"} },
+	"exits":   func(s *corev1.PodSpec) { s.Containers[0].Args = []string{"-v"} }, // the program of SleepImage ends at once
 	"command": func(s *corev1.PodSpec) { s.Containers[0].Command = []string{"/no-such-program"} },
 }
 
@@ -71,11 +73,25 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 		n.bindPods(name, change, metav1.NamespaceDefault, "kube-system")
 	}
 
+	n.Eventually("the program that exits is started again and again", func(ctx context.Context) error {
+		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, n.Node.Name()+"-exits", getOptions)
+		c := pod.Status.ContainerStatuses
+
+		return errors.Join(err, assert.Unless(len(c) == 1 && c[0].RestartCount > 0, "its status is %s", pod.Status.String()))
+	})
 	n.LastKnownGood(good)
 	n.Awaits("the program that exits was started", func(nc *v1alpha1.NodeConfig) error {
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionPodsStarted)
 		return assert.Unless(c != nil && c.Reason == v1alpha1.PodsStartObserved, "PodsStarted is %+v", c)
 	})
+
+	// Pods of before keep their cgroups, and so are no witnesses of a limit of
+	// PIDs: those that exit would be started again.
+	for _, namespace := range []string{metav1.NamespaceDefault, "kube-system"} {
+		n.kubectl("delete", "pod", n.Node.Name()+"-exits", "--namespace="+namespace, "--now")
+	}
+
+	n.RunPods("before")
 
 	// The trial is long enough for a busy machine to refuse pods in it, and
 	// ends when they are refused.
