@@ -89,7 +89,9 @@ func (n *node) healthyOn(want string) {
 	n.t.Helper()
 	n.Eventually("the kubelet is healthy with "+want, func(ctx context.Context) error {
 		kubelet, err := n.RunningKubelet()
-		return errors.Join(err, assert.Unless(strings.Contains(strings.Join(kubelet.Argv, " "), want), "it runs %q", kubelet.Argv), n.Healthy(ctx))
+		is := strings.Contains(strings.Join(kubelet.Argv, " "), want)
+
+		return errors.Join(err, assert.Unless(is, "it runs %q", kubelet.Argv), n.Healthy(ctx))
 	})
 }
 

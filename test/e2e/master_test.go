@@ -269,6 +269,7 @@ func (o *own) promoted(revision string) {
 	o.t.Helper()
 	o.Awaits(revision+" is last-known-good", func(nc *v1alpha1.NodeConfig) error {
 		lkg := nc.Status.LastKnownGood
-		return assert.Unless(lkg != nil && revisionOf(lkg.ConfigRevision) == revision, "last-known-good is %+v, ConfigOK %+v", lkg, bed.ConfigOK(nc))
+		return assert.Unless(lkg != nil && revisionOf(lkg.ConfigRevision) == revision,
+			"last-known-good is %+v, ConfigOK %+v", lkg, bed.ConfigOK(nc))
 	})
 }

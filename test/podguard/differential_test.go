@@ -163,7 +163,8 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 	n.T.Helper()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for i, pod := range podsOf(seed, n.Node.Name(), n.kubelet.minor, assert.Value(n.Object(n.T.Context()))(n.T).Status.Capacity, before, after) {
+	capacity := assert.Value(n.Object(n.T.Context()))(n.T).Status.Capacity
+	for i, pod := range podsOf(seed, n.Node.Name(), n.kubelet.minor, capacity, before, after) {
 		if i > 0 {
 			<-tick.C
 		}

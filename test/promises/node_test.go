@@ -56,7 +56,8 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 	nc := n.Says("True", "AllChecksPassed", "all checks passed")
 	good := nc.Status.LastKnownGood
 	active := nc.Status.Active
-	assert.Must(t, good != nil && active != nil && active.UID == good.UID && nc.Status.Trial == nil && nc.Status.ObservedGeneration == nc.Generation,
+	assert.Must(t, nc.Status.ObservedGeneration == nc.Generation, "the status is of generation %d", nc.Status.ObservedGeneration)
+	assert.Must(t, good != nil && active != nil && active.UID == good.UID && nc.Status.Trial == nil,
 		"active is %+v, last-known-good %+v, trial %+v", active, good, nc.Status.Trial)
 	n.Eventually("the Node has the condition ConfigOK", func(ctx context.Context) error {
 		object, err := n.Object(ctx)
