@@ -90,7 +90,8 @@ func decode[T any](t *testing.T, text []byte) (out T) {
 
 func TestAnImageIsAnOCILayoutWithALayerForTheBaseAndEachProgram(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "base.tar")
-	assert.NoError(t, os.WriteFile(base, assert.Value(tarball(entry{"usr/sbin/iptables", 0o755, []byte("needs libraries")}))(t), 0o644))
+	lowest := assert.Value(tarball(entry{"usr/sbin/iptables", 0o755, []byte("needs libraries")}))(t)
+	assert.NoError(t, os.WriteFile(base, lowest, 0o644))
 	one, two := program(t, elf.EM_AARCH64, "one"), program(t, elf.EM_AARCH64, "two")
 	archive, architectures, err := Image{
 		References: []string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"},
@@ -121,6 +122,7 @@ func TestAnImageIsAnOCILayoutWithALayerForTheBaseAndEachProgram(t *testing.T) {
 	}
 	assert.NoDiff(t, cmp.Diff(runs, decode[map[string]any](t, config.Config)))
 	assert.Must(t, len(manifest.Layers) == 3 && len(config.Rootfs.DiffIDs) == 3, "the layers are %+v", manifest.Layers)
+	assert.Equal(t, config.Rootfs.DiffIDs[0], digest(lowest), "the base, with its modes")
 	for i, layer := range manifest.Layers {
 		unzipped := assert.Value(io.ReadAll(assert.Value(gzip.NewReader(bytes.NewReader(blob(t, files, layer))))(t)))(t)
 		assert.Equal(t, digest(unzipped), config.Rootfs.DiffIDs[i], "layer", i)
