@@ -181,6 +181,7 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 		}
 	}
 
+	wants("what it is about without --context", serve(t, "--kubeconfig="+contexts(t)).answer("/api/about"), `"clusters":[{"id":0,"context":"here",`)
 	p := serve(t, "--context=away", "--context", "here", "--context=here", "--kubeconfig="+contexts(t))
 	wants("what it is about", p.answer("/api/about"),
 		`"clusters":[{"id":0,"context":"away",`, `},{"id":1,"context":"here","server":"`+cluster.AdminConfig().Host+`"}]`)

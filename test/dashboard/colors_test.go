@@ -74,16 +74,18 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 	light, dark, found := strings.Cut(style, "@media (prefers-color-scheme: dark)")
 	assert.Must(t, found, "there is no dark scheme")
 	dark, _, _ = strings.Cut(dark, "\n}\n")
+	backgrounds := regexp.MustCompile(`\.map\b[^{}]*\{[^}]*background: ([^;]+);`).FindAllStringSubmatch(style, -1)
+	assert.Must(t, len(backgrounds) == 1 && backgrounds[0][1] == "var(--surface)", "the map has the backgrounds %q", backgrounds)
 	for scheme, text := range map[string]string{"light": light, "dark": dark} {
 		colors := map[string]color{}
 		for _, m := range regexp.MustCompile(`--(h-[a-z]+|surface): (#[0-9a-f]{6});`).FindAllStringSubmatch(text, -1) {
 			colors[m[1]] = parseColor(t, m[2])
 		}
 
+		assert.Must(t, len(colors) == 7, "%s: %d colors of healths, of what is behind them and of their signs", scheme, len(colors))
 		behind, sign := colors["surface"], colors["h-ink"]
 		delete(colors, "surface")
 		delete(colors, "h-ink")
-		assert.Must(t, len(colors) == 5, "%s: %d colors of healths", scheme, len(colors))
 		for name, c := range colors {
 			assert.That(t, contrast(c, behind) >= 3, "%s: cells of %s have a contrast of %.2f", scheme, name, contrast(c, behind))
 			assert.That(t, contrast(c, sign) >= 3, "%s: the sign of %s has a contrast of %.2f", scheme, name, contrast(c, sign))

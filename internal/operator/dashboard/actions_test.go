@@ -137,7 +137,7 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 			return posted(verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`)
 		}
 		answers(t, s, because(strings.Repeat("é", 257)), 400, "the reason has 257 characters, more than the limit of 256")
-		answers(t, s, because(reason), 200, "")
+		answers(t, s, because(reason), 200, "rollout workers ")
 		assert.NoDiff(t, cmp.Diff(want, written(t, s)), verb)
 	}
 }

@@ -198,7 +198,7 @@ func TestWhatIsNotAllowedIsRefusedAndChangesNothing(t *testing.T) {
 		{"resume", `{"revision":2}`, 409, "has changed since the page was updated"},
 		{"resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout approve workers"},
 		{"undo", "{}", 409, "has changed since the page was updated"},
-		{"undo", `{"revision":2}`, 409, "is at revision 3, not 2"},
+		{"undo", `{"revision":2}`, 409, `rollout \"workers\" is at revision 3, not 2: kubectl evenkeel rollout status workers; nothing was changed`},
 		{"pause", `{"nodes":["fine"]}`, 400, "pause is about a whole rollout: it takes no nodes"},
 		{"retry", "{}", 409, "has changed since the page was updated"},
 		{"retry", `{"revision":2}`, 409, "is at revision 3, not 2"},
