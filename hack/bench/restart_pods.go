@@ -94,7 +94,10 @@ func (p *probedPods) watch(ctx context.Context) {
 		ObjectType: &corev1.Pod{},
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc: seen, UpdateFunc: func(_, o any) { seen(o) },
-			DeleteFunc: func(o any) { see(must.Get(toolscache.DeletionHandlingObjectToName(o)).Name, sighting{gone: true}) },
+			DeleteFunc: func(o any) {
+				name, _ := toolscache.DeletionHandlingObjectToName(o) // fails only for what is no object
+				see(name.Name, sighting{gone: true})
+			},
 		},
 	})
 	informer.RunWithContext(ctx)

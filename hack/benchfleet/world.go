@@ -151,8 +151,9 @@ func shippedEnv(manifest []byte) []string {
 	return env
 }
 
-// controllerArgs are the flags of every controller that is measured.
-var controllerArgs = []string{"--metrics-bind-address=0", "--health-probe-bind-address=0", "--agent-timeout=30m"} // a small API server cannot answer all agents within a minute
+// controllerArgs are the flags of every controller that is measured. A small
+// API server cannot answer all agents within a minute.
+var controllerArgs = []string{"--metrics-bind-address=0", "--health-probe-bind-address=0", "--agent-timeout=30m"}
 
 // withController starts a controller with the environment of its Deployment,
 // calls do when it has read everything, with the duration, and stops it.
