@@ -383,7 +383,7 @@ vm: tools deps vm-releases $(if $(filter kubeadm,$(or $(subst $(comma), ,$(STEPS
 TIME ?= 1h
 NICE ?= 0
 pod-guard_NEEDS := tools $(KUBELETS) deps
-power-cuts_NEEDS := tools deps vm-releases
+power-cuts_NEEDS := tools deps build
 soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; hack/soak/ledger.json has the totals
 	@$(AS_ROOT) go run ./hack/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
