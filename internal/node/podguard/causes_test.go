@@ -110,6 +110,7 @@ func TestPodsThatCountAsUsers(t *testing.T) {
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	for _, tt := range []prediction{
 		{name: "terminating", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted)}, want: "a OutOfcpu"},
+		{name: "terminating before it started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted, func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })}, want: "a OutOfcpu"},
 		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended), aPod("c", oneCPU, completed)}},
 		{name: "terminal with a running container", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, want: "a OutOfcpu"},
 		{name: "terminal with a container that only the runtime knows", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}, want: "a OutOfcpu",
@@ -142,6 +143,7 @@ func TestRequestsOfPods(t *testing.T) {
 			want: "a OutOfhugepages-2Mi, b OutOfhugepages-2Mi"},
 		{name: "huge pages that the node does not have", pods: []*corev1.Pod{aPod("a", quantities("hugepages-1Gi", "1Gi"))}, want: "a OutOfhugepages-1Gi"},
 		{name: "ephemeral storage", after: `{"evictionHard":{},"kubeReserved":{"ephemeral-storage":"50Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "51Gi")), aPod("b", quantities("ephemeral-storage", "0"))}, want: "a OutOfephemeral-storage"},
+		{name: "extended resource that is used up", node: capacities("example.com/x", "0"), pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1"))}, want: "a OutOfexample.com/x"},
 		{name: "resource that admission does not compare", pods: []*corev1.Pod{aPod("a", quantities("tapes", "1"))}},
 		{name: "cpu before memory", pods: []*corev1.Pod{aPod("a", quantities("cpu", "3", "memory", "5Gi"))}, want: "a OutOfcpu"},
 		{name: "pods before cpu", after: `{"evictionHard":{},"maxPods":0}`, pods: []*corev1.Pod{aPod("a", cpu("3"))}, want: "a OutOfpods"},
@@ -329,6 +331,7 @@ func TestPlacement(t *testing.T) {
 		{name: "sysctl that the new configuration forbids", before: somaxconn, after: nothingReserved, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn")), aPod("b", nil, critical, withSysctl("net.core.somaxconn"))}, want: "a SysctlForbidden, b SysctlForbidden"},
 		{name: "sysctl that the new configuration allows", before: nothingReserved, after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn"))}},
 		{name: "sysctl of a name that is no prefix", after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn2"))}, want: "a SysctlForbidden"},
+		{name: "sysctl of a prefix", after: shm, pods: []*corev1.Pod{aPod("a", nil, withSysctl("kernel.shmmax")), aPod("b", nil, withSysctl("kernel.msgmax"))}, want: "b SysctlForbidden"},
 		{name: "sysctl in the host's network", pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.ipv4.tcp_syncookies"), hostNetwork)}, want: "a SysctlForbidden"},
 		{name: "sysctl in the host's users", after: shm, pods: []*corev1.Pod{aPod("a", nil, withSysctl("user.max_user_namespaces")), aPod("b", nil, withSysctl("user.max_user_namespaces"), func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })},
 			in: map[int]string{37: "a SysctlForbidden"}},

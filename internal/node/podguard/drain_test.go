@@ -66,6 +66,7 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		{"strict reservation", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, cpu(cpuset.New()), "strict-cpu-reservation excludes them"},
 		{"options with unknown reserved CPUs", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1"},"cpuManagerPolicyOptions":{"distribute-cpus-across-cores":"true"}}`, cpu(cpuset.New(3)), "the reservation of CPUs changes"},
 		{"options with known reserved CPUs", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0","cpuManagerPolicyOptions":{"distribute-cpus-across-cores":"true"}}`, cpu(cpuset.New(3)), ""},
+		{"reserved CPUs that become known", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"reservedSystemCPUs":"0"}`, cpu(cpuset.New(3)), ""},
 		{"reserved CPUs that become unknown", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"kubeReserved":{"cpu":"1"}}`, cpu(cpuset.New(3)), "the reservation of CPUs changes"},
 		{"smaller strict reservation", `{` + strict + `,"reservedSystemCPUs":"0-1"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, strictly("2-3"), "the machine's available CPUs"},
 		{"smaller strict reservation of an unknown machine", `{` + strict + `,"reservedSystemCPUs":"0-1"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
