@@ -159,8 +159,8 @@ func TestCanonicalNamesStayAsTheyAre(t *testing.T) {
 	})
 }
 
-// respelled returns fields with names in any case, with other names, and with
-// mappings in lists.
+// respelled returns fields with names in any case, or in two, with other names,
+// and with mappings in lists.
 func respelled(t *rapid.T, fields object) object {
 	out := object{rapid.SampledFrom([]string{"ResolverConfig", "other", "Other", ""}).Draw(t, "unknown"): 1}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
@@ -172,7 +172,9 @@ func respelled(t *rapid.T, fields object) object {
 		}
 
 		title := strings.ToUpper(key[:min(1, len(key))]) + key[min(1, len(key)):]
-		out[rapid.SampledFrom([]string{key, strings.ToUpper(key), title}).Draw(t, "spelling")] = value
+		for range rapid.IntRange(1, 2).Draw(t, "spellings") {
+			out[rapid.SampledFrom([]string{key, strings.ToUpper(key), title}).Draw(t, "spelling")] = value
+		}
 	}
 
 	return out

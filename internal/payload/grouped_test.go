@@ -73,7 +73,9 @@ func TestChecksOfGroupedPayloadsUseGroupedPaths(t *testing.T) {
 		{"server: {healthzPort: 0}", ProblemHealthDisabled,
 			"server.healthzPort is 0, which disables the health endpoint: the kubelet's health could not be checked"},
 	} {
-		checkRefused(t, assert.Err(Decode(KeyKubelet, []byte(grouped+tt.data))), tt.problem, tt.words)
+		for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
+			checkRefused(t, assert.Err(Decode(key, []byte(grouped+tt.data))), tt.problem, tt.words, key)
+		}
 	}
 }
 
