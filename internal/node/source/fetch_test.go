@@ -166,10 +166,12 @@ func TestSameComparesAnswers(t *testing.T) {
 	b.PayloadErr = errors.New("no")
 	assert.That(t, same(a, b), "equal answers differ")
 	for name, edit := range map[string]func(*Answer){
+		"kind":    func(a *Answer) { a.Kind = trial.Nil },
 		"payload": func(a *Answer) { a.Payload.SHA256 = "b" },
 		"error":   func(a *Answer) { a.PayloadErr = nil },
 		"object":  func(a *Answer) { a.ConfigMap = json.RawMessage("{}") },
 		"notice":  func(a *Answer) { a.Notice = "edited" },
+		"revoked": func(a *Answer) { a.Revoked = &[]types.UID{} },
 	} {
 		c := a
 		edit(&c)

@@ -206,6 +206,7 @@ func TestPodIsProbedIfAContainerOrASidecarIs(t *testing.T) {
 		`{"spec": {"initContainers": [{"restartPolicy": "Always", "readinessProbe": {"httpGet": {"port": 1}}}]}}`:                                                    {Probed: true},
 		`{"status": {"conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`: {Ready: true},
 		`{"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]}}`:                                          {},
+		`{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`:                                                                                       {},
 	} {
 		p := &pod{}
 		assert.NoError(t, json.Unmarshal([]byte(text), p))
