@@ -89,6 +89,7 @@ func TestLocalFilesAndTheirDigestFollowEachChange(t *testing.T) {
 
 	same := (&Kubelet{ConfigDir: tree(t, map[string]string{"a.conf": "x", "sub/b.conf": "x"})}).LocalFiles("")
 	assert.Equal(t, len(slices.Compact(slices.Sorted(maps.Values(same)))), 1, "digests of equal files")
-	assert.NoDiff(t, cmp.Diff([]string{at("init")}, slices.Collect(maps.Keys(k.LocalFiles(at("init"))))), "with an init file")
+	init := k.LocalFiles(at("init"))
+	assert.That(t, len(init) == 1 && init[at("init")] != "", "with an init file: %v", init)
 	assert.Equal(t, len((&Kubelet{}).LocalFiles("")), 0, "without a local configuration")
 }

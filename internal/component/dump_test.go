@@ -97,8 +97,15 @@ func TestAQuotedDumpIsNeverUsed(t *testing.T) {
 
 		var log bytes.Buffer
 		inJSON := rapid.Bool().Draw(t, "JSON")
-		for i, value := range values {
-			writeRecord(&log, inJSON, "m", fmt.Sprint("key", i), value)
+		switch oneRecord := rapid.Bool().Draw(t, "one record"); {
+		case oneRecord && inJSON:
+			fmt.Fprintf(&log, `{"msg":"m","key0":%s,"key1":%s}`+"\n", jsonText(values[0]), jsonText(values[1]))
+		case oneRecord: // on one line, too
+			fmt.Fprintf(&log, "I"+logHeader+`"m" key0=%q key1=%q`+"\n", values[0], values[1])
+		default:
+			for i, value := range values {
+				writeRecord(&log, inJSON, "m", fmt.Sprint("key", i), value)
+			}
 		}
 
 		e := shape.read(outputOf(log.String(), mayBeDump).dumps)

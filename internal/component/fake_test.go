@@ -302,6 +302,7 @@ func TestACandidateThatSeemsToContinueOrCrashesChangesNothingForOthers(t *testin
 		{"a crash in stage 1", `case "$stage$config" in 1BAD) kill -SEGV $$;; esac; accept`, crashed, 1, true, ""},
 		{"a crash in stage 2", `case "$stage$config" in 2BAD) kill -SEGV $$;; esac; accept`, crashed, 2, true, ""},
 		{"a person or the OOM killer ends it", `case "$stage$config" in 1BAD) kill -9 $$;; esac; accept`, "it died: signal: killed", 1, false, ""},
+		{"a person or the OOM killer ends it in stage 2", `case "$stage$config" in 2BAD) kill -9 $$;; esac; accept`, "it died: signal: killed", 2, false, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := dryRunner(t, fake(t, strings.ReplaceAll(tt.body, "AGAIN", filepath.Join(t.TempDir(), "again"))))

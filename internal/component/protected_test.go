@@ -49,8 +49,8 @@ func TestAClientCAFileIsNotUsedIfTheLocalConfigurationCannotBeRead(t *testing.T)
 }
 
 func TestTheHealthEndpointOfAKubeletThatPrintsNothingIsThatOfItsFilesAndFlags(t *testing.T) {
-	for flag, port := range map[string]string{"--v=2": "1234", "--healthz-port=4321": "4321"} {
-		k := fakeWithLocal(t, "quiet; accept", "{healthzPort: 1234, healthzBindAddress: 127.0.0.9} # LOCAL", flag)
+	for flags, port := range map[string]string{"": "1234", "--healthz-port=4321": "4321"} {
+		k := fakeWithLocal(t, "quiet; accept", "{healthzPort: 1234, healthzBindAddress: 127.0.0.9} # LOCAL", strings.Fields(flags)...)
 		v := dryRunner(t, k).CheckLocal(context.Background(), "")
 		assert.That(t, v.Effective == nil && len(v.Limits) == 1 && v.Limits[0].Reason == LimitNotComparable, "%+v", v)
 		assert.Equal(t, k.HealthzURL(v.EffectiveOrAssumed()), "http://127.0.0.9:"+port+"/healthz")

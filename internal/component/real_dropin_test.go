@@ -239,7 +239,8 @@ func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	// The node's own drop-ins are below the candidate in stage 2, too.
 	assert.NoError(t, os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600))
 	v = h.Check(context.Background(), laidOver("maxPods: 77\n"), "")
-	assert.That(t, v.Outcome == CouldNotTell && v.Stage == 2 && strings.HasPrefix(v.Message, "quantities must match"),
+	assert.That(t, v.Outcome == CouldNotTell && v.Stage == 2 &&
+		strings.HasPrefix(v.Message, "quantities must match the regular expression"),
 		"got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	checkVerdict(t, h.Check(context.Background(), laidOver("evictionHard: {memory.available: 4%}\n"), ""), Accepted, 2, "")
 }
