@@ -64,7 +64,11 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	patch := func(text string) error {
 		return assert.Err(nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}))
 	}
-	assert.Eventually(t, "the policy takes effect", func() bool { return apierrors.IsForbidden(patch(`{"spec":{"unschedulable":true}}`)) })
+	assert.Eventually(t, "the policy takes effect", func() bool { // until then, nothing may be changed that it is to refuse below
+		cordon := []byte(`{"spec":{"unschedulable":true}}`)
+		_, err := nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, cordon, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err)
+	})
 	for what, text := range map[string]string{
 		"unschedulable": `{"spec":{"unschedulable":true}}`, "labels": `{"metadata":{"labels":{"a":"c"}}}`,
 		"annotation example.com/note": `{"metadata":{"annotations":{"example.com/note":null}}}`, "finalizers": `{"metadata":{"finalizers":["example.com/f"]}}`,
