@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -117,6 +118,15 @@ func (o *options) check() error {
 
 	if t := o.Limits.CrashLoopThreshold; t < 0 || t > 10 {
 		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", t)
+	}
+	if wrong := validation.IsDNS1123Subdomain(o.Prefix + "0"); len(wrong) > 0 {
+		return program.Usage("--name-prefix %q: %s", o.Prefix, strings.Join(wrong, "; "))
+	}
+
+	for key, value := range o.Labels {
+		if wrong := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)); len(wrong) > 0 {
+			return program.Usage("--label %s=%s: %s", key, value, strings.Join(wrong, "; "))
+		}
 	}
 
 	return nil
