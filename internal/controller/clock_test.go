@@ -114,6 +114,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 		ignored string
 	}{
 		"soaked in 2200":        {mark(`"fineSince":"2200-01-01T00:00:00Z"`), nil, observed},
+		"soaked in 2 minutes":   {mark(`"fineSince":"` + then.Add(2*time.Minute).UTC().Format(time.RFC3339) + `"`), nil, observed},
 		"in an odd year":        {mark(`"fineSince":"9999-12-31T23:59:59-23:59"`), nil, observed},
 		"blocked in 2200":       {mark(`"blockedAt":"2200-01-01T00:00:00Z"`), nil, observed},
 		"maintained in 2200":    {mark(`"maintenance":{"ended":"2200-01-01T00:00:00Z"}`), nil, observed},
