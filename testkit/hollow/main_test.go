@@ -160,18 +160,19 @@ func lastKnownGood(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
 	})
 }
 
-// awaitNode waits until a Node has this condition Ready, and is cordoned or
-// not.
+// awaitNode waits until a Node has this condition Ready. From then on, it must
+// be cordoned or not.
 func awaitNode(t *testing.T, name string, ready corev1.ConditionStatus, cordoned bool) {
 	t.Helper()
 	node := &corev1.Node{}
-	until(t, fmt.Sprintf("%s is Ready %s, and cordoned %t", name, ready, cordoned), func() error {
+	until(t, name+" is Ready "+string(ready), func() error {
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
 			return err
 		}
 
 		is := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == ready })
 
-		return assert.Unless(is && node.Spec.Unschedulable == cordoned, "cordoned %t, %+v", node.Spec.Unschedulable, node.Status.Conditions)
+		return assert.Unless(is, "%+v", node.Status.Conditions)
 	})
+	assert.Equal(t, node.Spec.Unschedulable, cordoned, name, "is Ready", ready, "and cordoned")
 }
