@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,10 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/config"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -47,39 +43,7 @@ type world struct {
 }
 
 // kinds are what the server stores. They are read once, outside of any history.
-var kinds = sync.OnceValue(func() []simapi.Kind {
-	all := simapi.Kinds()
-	for i := range all {
-		if k := &all[i]; k.Group == v1alpha1.GroupName {
-			k.Defaults = defaultsOf(k.Resource)
-		}
-	}
-
-	return all
-})
-
-// defaultsOf returns the schema of the CRD of a resource.
-func defaultsOf(resource string) *simapi.Schema {
-	raw, err := config.Files.ReadFile(filepath.Join("api/crd", v1alpha1.GroupName+"_"+resource+".yaml"))
-	if err != nil {
-		panic(err)
-	}
-
-	var crd struct {
-		Spec struct {
-			Versions []struct {
-				Schema struct {
-					OpenAPIV3Schema *simapi.Schema `json:"openAPIV3Schema"`
-				} `json:"schema"`
-			} `json:"versions"`
-		} `json:"spec"`
-	}
-	if err := yaml.Unmarshal(raw, &crd); err != nil || len(crd.Spec.Versions) != 1 {
-		panic(fmt.Sprint(resource, ": ", err))
-	}
-
-	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-}
+var kinds = sync.OnceValue(simapi.KindsWithDefaults)
 
 // outcome is the result of a history.
 type outcome struct {

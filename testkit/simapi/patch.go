@@ -15,11 +15,13 @@ import (
 
 // patched returns the content of an object with a patch applied.
 func (k *Kind) patched(o *object, kind string, body []byte) (content map[string]any, err error) {
+	code := http.StatusBadRequest
 	var raw []byte
 	switch types.PatchType(kind) {
 	case types.JSONPatchType:
 		var patch jsonpatch.Patch
 		if patch, err = jsonpatch.DecodePatch(body); err == nil {
+			code = http.StatusUnprocessableEntity
 			raw, err = patch.Apply(o.raw)
 		}
 	case types.MergePatchType:
@@ -27,6 +29,7 @@ func (k *Kind) patched(o *object, kind string, body []byte) (content map[string]
 	case types.StrategicMergePatchType:
 		raw, err = strategicpatch.StrategicMergePatch(o.raw, body, k.Type)
 	default:
+		code = http.StatusUnsupportedMediaType
 		err = fmt.Errorf("patches of type %s are not served", kind)
 	}
 
@@ -34,7 +37,6 @@ func (k *Kind) patched(o *object, kind string, body []byte) (content map[string]
 		content, err = decode(raw)
 	}
 	if err != nil {
-		const code = http.StatusUnprocessableEntity
 		return nil, apierrors.NewGenericServerResponse(code, "", k.GroupResource(), o.key.name, err.Error(), 0, true)
 	}
 

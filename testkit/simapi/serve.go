@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -151,6 +152,8 @@ func (s *Server) handle(c call) ([]byte, error) {
 		return s.listed(t, c)
 	case c.method == http.MethodPost && t.subresource == "eviction":
 		return []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}`), s.evict(c.by, t, c.body)
+	case t.subresource != "" && (t.subresource != "status" || !t.kind.Status):
+		return nil, answerOf(http.StatusNotFound)
 	case c.method == http.MethodPost:
 		content, err := decode(c.body)
 		if err != nil {
@@ -211,7 +214,7 @@ func (s *Server) delete(c call, t target, was *object) error {
 	}
 
 	err := t.kind.meets(was, &options)
-	if err == nil {
+	if err == nil && !c.dry && len(options.DryRun) == 0 {
 		s.remove(c.by, t.kind, was)
 	}
 
@@ -260,8 +263,17 @@ func selectionOf(t target, query url.Values) (x *selection, err error) {
 	if x.labels, err = labels.Parse(query.Get("labelSelector")); err == nil {
 		x.fields, err = fields.ParseSelector(query.Get("fieldSelector"))
 	}
+	if err != nil {
+		return nil, err
+	}
 
-	return x, err
+	for _, r := range x.fields.Requirements() {
+		if !slices.Contains(append(t.kind.Fields, "metadata.name", "metadata.namespace"), r.Field) {
+			return nil, apierrors.NewBadRequest("field label not supported: " + r.Field)
+		}
+	}
+
+	return x, nil
 }
 
 // listed returns a page of a list. The token of the next one is the number of

@@ -9,14 +9,15 @@
 // It serves what evenkeel uses, as the real API server does: get, list, watch
 // with initial events, create, update, patch, delete and status, with resource
 // versions, generations, pages, dry runs, defaults of the CRDs and
-// preconditions. It does not authenticate or validate. It must not know which
-// component makes a request.
+// preconditions: test/api compares it with a real one. It does not authenticate
+// or validate. It must not know which component makes a request.
 package simapi
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,6 +47,11 @@ type Kind struct {
 	// Generation says that metadata.generation counts the changes of everything
 	// but metadata and status.
 	Generation bool
+	// Conditional says that an update must name the resource version.
+	Conditional bool
+	// Fields are what a field selector may name besides metadata.name and
+	// metadata.namespace.
+	Fields []string
 	// Type is a value of the Go type; it is needed for strategic merge patches.
 	Type any
 	// Defaults is the schema of the kind, whose defaults are applied to what is
@@ -176,6 +183,10 @@ func (s *Server) create(w write, k *Kind, namespace string, content map[string]a
 	if at.name == "" {
 		return nil, k.invalid("", field.Required(field.NewPath("metadata", "name"), "name or generateName is required"))
 	}
+	if text(meta, "resourceVersion") != "" && !w.dry {
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: "resourceVersion should not be set on objects to be created"}}
+	}
 	if s.objects[k.id()][at] != nil {
 		return nil, apierrors.NewAlreadyExists(k.GroupResource(), at.name)
 	}
@@ -226,6 +237,11 @@ func (s *Server) update(w write, k *Kind, was *object, content map[string]any, s
 	}
 	if v := text(meta, "resourceVersion"); v != "" && v != old["resourceVersion"] {
 		return nil, k.conflict(was.key.name, "the object has been modified; please apply your changes to the latest version and try again")
+	}
+
+	if k.Conditional && text(meta, "resourceVersion") == "" {
+		at := field.NewPath("metadata", "resourceVersion")
+		return nil, k.invalid(was.key.name, field.Invalid(at, 0, "must be specified for an update"))
 	}
 
 	next := content
