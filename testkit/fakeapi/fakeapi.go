@@ -38,6 +38,7 @@ import (
 type API struct {
 	client.WithWatch
 
+	seed     client.WithWatch // its new objects have a status and an age
 	user     client.WithWatch // that commands get
 	server   *simapi.Server
 	t        *testing.T
@@ -78,7 +79,7 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 
 		return assert.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper}))(t)
 	}
-	a.WithWatch, a.user = reach(""), reach(user)
+	a.WithWatch, a.seed, a.user = reach("admin"), reach(""), reach(user)
 
 	return a
 }
@@ -86,7 +87,7 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 const user = "nobody"
 
 // Of returns the API of a real API server, to add objects to it.
-func Of(t *testing.T, c client.WithWatch) *API { return &API{WithWatch: c, t: t} }
+func Of(t *testing.T, c client.WithWatch) *API { return &API{WithWatch: c, seed: c, t: t} }
 
 // Forbid makes the API refuse a verb of commands on some kinds, as to a user
 // without that right: get, list, watch, create, patch, or * for all.

@@ -43,7 +43,7 @@ func Pods(n int) *runtime.RawExtension {
 func Add[T client.Object](a *API, o T) T {
 	a.t.Helper()
 	with := o.DeepCopyObject().(client.Object)
-	assert.NoError(a.t, a.Create(context.Background(), o))
+	assert.NoError(a.t, a.seed.Create(context.Background(), o))
 	switch any(o).(type) { // a real API server ignores the status of a new object
 	case *v1alpha1.NodeConfig, *v1alpha1.NodeConfigRollout, *corev1.Node, *corev1.Pod:
 		with.SetResourceVersion(o.GetResourceVersion())

@@ -160,12 +160,16 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 			},
 			Create: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
 				created++
-				o.(*corev1.Pod).Status = corev1.PodStatus{Phase: c.phase, Reason: "OutOfcpu"}
 				if c.created != nil {
 					return c.created
 				}
+				if err := api.Create(ctx, o, options...); err != nil {
+					return err
+				}
 
-				return api.Create(ctx, o, options...)
+				o.(*corev1.Pod).Status = corev1.PodStatus{Phase: c.phase, Reason: "OutOfcpu"}
+
+				return api.Status().Update(ctx, o)
 			},
 			Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 				deleted++
