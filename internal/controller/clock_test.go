@@ -264,6 +264,10 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 
 			d.nodes, d.configs = nil, nil
 			d.drawNode(fmt.Sprint("node-", d.number(0, 3, "node")))
+			if len(d.configs) == 1 && d.chance(2, "observed") {
+				d.configs[0].Annotations = map[string]string{v1alpha1.AnnotationObserved: fmt.Sprintf(
+					`{"rollout":"r","revision":%d,"attempt":1,"fineSince":%q}`, d.number(1, contents, "of"), d.ago("fine").UTC().Format(time.RFC3339))}
+			}
 			if d.chance(3, "NotReady") {
 				d.nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
 			}

@@ -156,6 +156,7 @@ func TestAnswersOfReceivers(t *testing.T) {
 		rejected bool
 	}{
 		"200": {answers(200), "", false},
+		"204": {answers(204), "", false},
 		"302": {func(w http.ResponseWriter, r *http.Request) {
 			assert.That(t, r.URL.Path == "/a-secret", "the redirect was followed")
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
