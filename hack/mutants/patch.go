@@ -49,7 +49,8 @@ func readPatches(tree string) (all []patch, err error) {
 	for _, path := range must.Get(filepath.Glob(filepath.Join(tree, dir, "*.patch"))) {
 		text := string(must.Get(os.ReadFile(path)))
 		first, files := header.FindStringSubmatch(text), changedFile.FindAllStringSubmatch(text, -1)
-		must.That(first != nil, `%s must begin with a line "Defect: " and what it brings back, and a line "Test: go test " and its arguments`, path)
+		must.That(first != nil, `%s must begin with a line "Defect: " and what it brings back, and a line "Test: go test " and its arguments`,
+			path)
 		must.That(len(files) > 0, "%s changes no file", path)
 		p := patch{name: strings.TrimSuffix(filepath.Base(path), ".patch"), path: must.Get(filepath.Abs(path)), test: strings.Fields(first[1])}
 		for _, m := range files {

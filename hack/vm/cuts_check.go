@@ -127,7 +127,8 @@ func remembers(c *cut, s inspect.Summary, known fact) {
 		return slices.ContainsFunc(s.Bad, func(b trial.BadConfig) bool { return b.Revision == uid })
 	}
 	must.That(slices.Contains(allowed, string(s.Runs.UID)), "the node runs %q, allowed are %q", s.Runs.UID, allowed)
-	must.That(known.good == "" || string(s.LastKnownGood.UID) == known.good, "last-known-good is %q, and was %s", s.LastKnownGood.UID, known.good)
+	must.That(known.good == "" || string(s.LastKnownGood.UID) == known.good,
+		"last-known-good is %q, and was %s", s.LastKnownGood.UID, known.good)
 	for _, uid := range known.bad {
 		must.That(rejects(uid), "the rejected configuration %s is forgotten: %+v", uid, s.Bad)
 		must.That(string(s.Runs.UID) != uid, "the rejected configuration %s runs again", uid) // it can still be current: then last-known-good runs

@@ -52,6 +52,7 @@ func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
 		"the good is bad":   {fact{assigned: c.run.good}, inspect.Summary{State: trial.State{Bad: bad("1")}}, "the good configuration is rejected"},
 	} {
 		err := must.Try(func() { remembers(c, tt.s, tt.known) })
-		assert.That(t, (err == nil) == (tt.want == "") && strings.HasPrefix(fmt.Sprint(err), cmp.Or(tt.want, "<nil>")), "%s: %v, want %q", name, err, tt.want)
+		assert.That(t, (err == nil) == (tt.want == "") && strings.HasPrefix(fmt.Sprint(err), cmp.Or(tt.want, "<nil>")),
+			"%s: %v, want %q", name, err, tt.want)
 	}
 }

@@ -48,7 +48,8 @@ func plansUpgrade(ctx context.Context, w *whole) {
 
 	w.push(ctx, 0, "maxPods: 121\n"+removedGate)
 	out, code = w.evenkeel(ctx, "survey", w.binaries()[0])
-	must.That(code == 2 && strings.Contains(out, "2 would not: unrecognized feature gate: PodLifecycleSleepAction"), "survey ended with %d: %s", code, out)
+	must.That(code == 2 && strings.Contains(out, "2 would not: unrecognized feature gate: PodLifecycleSleepAction"),
+		"survey ended with %d: %s", code, out)
 	checked("survey says that both nodes would not start with kubelet %s, because of the gate in their active configuration", w.new.version)
 }
 

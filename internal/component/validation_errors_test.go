@@ -180,6 +180,7 @@ func TestEveryFeatureGateThatARealComponentRejectsIsNamed(t *testing.T) {
 	} {
 		v, got := ValidationErrors(t.Context(), realComponent(t, tt.name), []byte(tt.data))
 		assert.NoDiff(t, cmp.Diff(tt.want, got), tt.name)
-		assert.That(t, v.Outcome == Rejected && strings.Contains(v.Message, "feature gate"), "%s: the verdict is %s: %s", tt.name, v.Outcome, v.Message)
+		assert.That(t, v.Outcome == Rejected && strings.Contains(v.Message, "feature gate"),
+			"%s: the verdict is %s: %s", tt.name, v.Outcome, v.Message)
 	}
 }

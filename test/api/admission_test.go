@@ -178,7 +178,8 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 		"delete all":          writer.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout}),
 	} {
 		t.Run(what, func(t *testing.T) {
-			wantRefused(t, err, http.StatusForbidden, "ValidatingAdmissionPolicy 'evenkeel-revision'", configMapWriter+" tried to ", "hold the revisions of rollouts, which the controller writes", "on nodeconfigrollouts/revisions in evenkeel.dev")
+			wantRefused(t, err, http.StatusForbidden, "ValidatingAdmissionPolicy 'evenkeel-revision'", configMapWriter+" tried to ",
+				"hold the revisions of rollouts, which the controller writes", "on nodeconfigrollouts/revisions in evenkeel.dev")
 		})
 	}
 

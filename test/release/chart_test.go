@@ -102,7 +102,8 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 		Owners []struct{ Name, Email string }
 	}
 	assert.NoError(t, yaml.UnmarshalStrict([]byte(all["artifacthub-repo.yml"]), &repository))
-	assert.That(t, len(repository.Owners) == 1 && strings.Contains(repository.Owners[0].Email, "@"), "artifacthub-repo.yml has %+v", repository)
+	assert.That(t, len(repository.Owners) == 1 && strings.Contains(repository.Owners[0].Email, "@"),
+		"artifacthub-repo.yml has %+v", repository)
 }
 
 func TestTheSchemaOfTheChartHasEveryValue(t *testing.T) {

@@ -151,7 +151,8 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 			// No kubelet is run by an agent: there is nothing to tell, and
 			// nobody to ask.
 			said = m.must("replace", "evenkeel-agent")
-			assert.That(t, !strings.Contains(said, "previous agent") && !strings.Contains(said, "evenkeel-agent install"), "a package that nobody uses says %s", said)
+			assert.That(t, !strings.Contains(said, "previous agent") && !strings.Contains(said, "evenkeel-agent install"),
+				"a package that nobody uses says %s", said)
 			m.writes(dropIn, ours, 0o644)
 			m.agent("exit 0")
 			m.must("replace", "evenkeel-agent", "kubelet.service still runs the previous agent.", "\n  systemctl restart kubelet.service\n")

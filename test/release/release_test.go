@@ -195,7 +195,8 @@ func TestAFailedReleaseNamesItsStep(t *testing.T) {
 	}
 
 	said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1")
-	assert.That(t, err != nil && strings.Contains(said, "-programs, -out and -downloads are required"), "without a directory: %v, %s", err, said)
+	assert.That(t, err != nil && strings.Contains(said, "-programs, -out and -downloads are required"),
+		"without a directory: %v, %s", err, said)
 }
 
 func TestACloneInstallsItsOwnImages(t *testing.T) {

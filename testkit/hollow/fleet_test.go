@@ -266,6 +266,7 @@ func TestErrorsNameTheRejectedRequest(t *testing.T) {
 		method.Store(tt.method)
 		err := tt.do()
 		method.Store("")
-		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want) && strings.Contains(err.Error(), "refused by the test"), "%s: got %v", tt.want, err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want) && strings.Contains(err.Error(), "refused by the test"),
+			"%s: got %v", tt.want, err)
 	}
 }

@@ -128,7 +128,8 @@ func (n *nodeSim) ended(gaveUp bool) {
 func wantFailed(t *testing.T, err error, why Failure, words string) {
 	t.Helper()
 	failed, ok := errors.AsType[*Error](err)
-	assert.That(t, ok && failed.Failure == why && strings.HasPrefix(err.Error(), words), "the error is %v, want failure %v and %q", err, why, words)
+	assert.That(t, ok && failed.Failure == why && strings.HasPrefix(err.Error(), words),
+		"the error is %v, want failure %v and %q", err, why, words)
 }
 
 func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
@@ -182,5 +183,6 @@ func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
 	waiter := locker(t, path)
 	waits(t, waiter.Process.Pid)
 	assert.NoError(t, a.CheckTenure(now.Add(90*time.Second), false), "within the limit")
-	wantFailed(t, a.CheckTenure(now.Add(2*time.Minute), false), GaveUp, "no kubelet was healthy for 1m0s: the agent that waits for the lock takes over the node")
+	wantFailed(t, a.CheckTenure(now.Add(2*time.Minute), false), GaveUp,
+		"no kubelet was healthy for 1m0s: the agent that waits for the lock takes over the node")
 }

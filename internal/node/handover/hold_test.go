@@ -68,7 +68,8 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 	assert.That(t, !done, "it was done in everybody's directory")
 	done, err = hold(os.ModeSticky | 0o777)
 	warning := `level=WARN msg="the node's lock" err="lock file ` + path + ": everyone can write to its directory " + dir
-	assert.That(t, done && err == nil && strings.Contains(log.String(), warning), "a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
+	assert.That(t, done && err == nil && strings.Contains(log.String(), warning),
+		"a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
 }
 
 func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {

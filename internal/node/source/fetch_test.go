@@ -80,7 +80,8 @@ func TestUndecodablePayloadIsAssigned(t *testing.T) {
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	a := awaitAnswer(t, s, "the answer", kind(trial.Assigned))
 	var refused *payload.Error
-	assert.That(t, errors.As(a.PayloadErr, &refused) && strings.HasPrefix(refused.Message, "ConfigMap "+cm.Namespace+"/"+cm.Name+": "), "payload error %v, want one that names the ConfigMap", a.PayloadErr)
+	assert.That(t, errors.As(a.PayloadErr, &refused) && strings.HasPrefix(refused.Message, "ConfigMap "+cm.Namespace+"/"+cm.Name+": "),
+		"payload error %v, want one that names the ConfigMap", a.PayloadErr)
 	assert.That(t, a.ConfigMap != nil && a.Payload.SHA256 == "", "answer %+v, want the object and no payload", a)
 }
 
