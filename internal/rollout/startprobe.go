@@ -91,9 +91,8 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 }
 
 // afterProbe is the state of a node without a failure, with what its start
-// probe says.
-func (d *planner) afterProbe(n *Node, s NodeState) NodeState {
-	result, message := d.probed(n)
+// probe says: result and message are those of probed.
+func (d *planner) afterProbe(n *Node, s NodeState, result ProbeResult, message string) NodeState {
 	switch {
 	case result == ProbeUnknown && (s.State == Updated || s.State == Soaking):
 		s.Message = strings.TrimPrefix(s.Message+"; no result of its start probe: "+message, "; ")

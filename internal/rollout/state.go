@@ -161,7 +161,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case probe == ProbeFailed:
 		return NodeState{Failed, v1alpha1.ReasonPodsCannotStart, why}
 	case d.succeeded && proven:
-		return d.afterProbe(n, NodeState{State: Updated}) // a later failure is not caused by the rollout
+		return d.afterProbe(n, NodeState{State: Updated}, probe, why) // a later failure is not caused by the rollout
 	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.By().AssignedAt.Time)):
 		return NodeState{State: Skipped, Message: "NotReady before the revision was assigned, or created again since"}
 	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
@@ -181,7 +181,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 
 	switch {
 	case proven:
-		return d.afterProbe(n, d.soaking(n))
+		return d.afterProbe(n, d.soaking(n), probe, why)
 	case n.stale():
 		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the " +
 			"revision was stopped"}
@@ -207,7 +207,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s",
 			end.UTC().Format(time.RFC3339), end.Sub(n.Source.By().AssignedAt.Time), n.Error)}
 	case n.InTrial:
-		return d.afterProbe(n, NodeState{State: Trial, Message: "on trial"})
+		return d.afterProbe(n, NodeState{State: Trial, Message: "on trial"}, probe, why)
 	}
 
 	return NodeState{State: Trial, Message: "its agent has answered without a verdict: " + n.Error}
