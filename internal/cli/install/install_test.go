@@ -388,8 +388,8 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 		c.rollout("kept", v1alpha1.RolloutComplete, nil)
 		const loss = "--purge permanently deletes 1 NodeConfig, of which 1 assign a configuration (a), and 1 rollout (kept)"
 		c.Run("uninstall", "--purge", "--dry-run").WantOutput(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
-		c.Run("uninstall", "--purge", "--yes").WantOutput(t, loss, "a: uninstalled", "nodeconfigrollouts.evenkeel.dev deleted, with all objects",
-			"nodeconfigs.evenkeel.dev deleted, with all objects",
+		c.Run("uninstall", "--purge", "--yes").WantOutput(t, loss, "a: uninstalled",
+			"nodeconfigrollouts.evenkeel.dev and all its objects are being deleted", "nodeconfigs.evenkeel.dev and all its objects are being deleted",
 			"its namespaces, roles and policies remain; delete them with: kubectl delete --ignore-not-found -f install.yaml (Helm: helm uninstall RELEASE)")
 		assert.That(t, !c.exists(theCRD(), "", doctor.CRDName), "the API is still there")
 		c.image("v1.0.1")

@@ -310,7 +310,7 @@ func RemoveFromCluster(ctx context.Context, c client.Client, rollouts []v1alpha1
 			return fmt.Errorf("delete the CustomResourceDefinition %s: %w", crd.GetName(), err)
 		}
 
-		done(fmt.Sprintf("%s deleted, with all objects", crd.GetName()))
+		done(fmt.Sprintf("%s and all its objects are being deleted", crd.GetName()))
 	}
 
 	return nil
