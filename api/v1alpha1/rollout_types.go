@@ -188,10 +188,10 @@ type NodeConfigRolloutSpec struct {
 
 	// nodeTimeoutSeconds is how long a node may take from its assignment to the
 	// end of its trial, in addition to the length of the trial. A node that takes
-	// longer has failed. Defaults to 900. From 10 to 604800.
+	// longer has failed. Defaults to 900. From 60 to 604800.
 	// +optional
 	// +kubebuilder:default=900
-	// +kubebuilder:validation:XValidation:rule="self >= 10",message="must be at least 10: a node needs that long to try the configuration, restart its kubelet and renew its Lease"
+	// +kubebuilder:validation:XValidation:rule="self >= 60",message="must be at least 60: a node needs that long to try the configuration, restart its kubelet and renew its Lease, and to find the API server again after an outage"
 	// +kubebuilder:validation:Maximum=604800
 	NodeTimeoutSeconds int32 `json:"nodeTimeoutSeconds,omitempty"`
 

@@ -43,7 +43,7 @@ func hasty(seed uint64, kind outageKind, length time.Duration) *plan {
 	do(time.Minute, "create", func(x *act) {
 		x.direct(x.server.Create("nodeconfigrollouts", "", map[string]any{"metadata": map[string]any{"name": "all"}, "spec": map[string]any{
 			"nodeSelector": map[string]any{"matchLabels": map[string]any{"pool": "all"}}, "template": template(10, nil),
-			"strategy": map[string]any{"maxUnavailable": 2, "steps": []any{map[string]any{"nodes": "100%"}}}, "nodeTimeoutSeconds": 10,
+			"strategy": map[string]any{"maxUnavailable": 2, "steps": []any{map[string]any{"nodes": "100%"}}}, "nodeTimeoutSeconds": 60,
 		}}))
 	})
 	r := dice(seed, "outages")
