@@ -89,7 +89,7 @@ func TestTheSimulatedServerAnswersAsTheRealOne(t *testing.T) {
 			object += fmt.Sprintf(`"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig",`+
 				`"spec":{"trial":{"crashLoopThreshold":%s}},"status":{"observedGeneration":%s}}`, pick("2", "3"), pick("0", "1"))
 		} else {
-			object += fmt.Sprintf(`"apiVersion":"v1","kind":"ConfigMap","data":{"a":"%s"}}`, pick("0", "1"))
+			object += fmt.Sprintf(`"apiVersion":"v1","kind":"ConfigMap","data":{"a":"%s"},"immutable":%t}`, pick("0", "1"), random.IntN(20) == 0)
 		}
 
 		at := list + "/" + name

@@ -5,10 +5,11 @@ package simapi
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The content of objects is decoded JSON: maps, slices, strings, int64,
@@ -21,31 +22,14 @@ func decode(raw []byte) (map[string]any, error) {
 }
 
 // encode returns content as JSON, with sorted names.
-func encode(v any) []byte {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("simapi: %v", err)) // plain data can always be encoded
-	}
-
-	return raw
-}
+func encode(v any) []byte { return must.Get(json.Marshal(v)) }
 
 // contentOf returns the content of an object.
-func contentOf(v any) map[string]any {
-	content, err := decode(encode(v))
-	if err != nil {
-		panic(fmt.Sprintf("simapi: %v", err)) // it was just encoded
-	}
-
-	return content
-}
+func contentOf(v any) map[string]any { return must.Get(decode(encode(v))) }
 
 // as returns the content of an object as a Go type.
 func as[T any](o *object) (v T) {
-	if err := json.Unmarshal(o.raw, &v); err != nil {
-		panic(fmt.Sprintf("simapi: decode %s: %v", o.key.name, err))
-	}
-
+	must.OK(json.Unmarshal(o.raw, &v))
 	return v
 }
 

@@ -5,9 +5,10 @@ package simapi
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The methods below are calls without a network, for what is simulated besides
@@ -38,9 +39,8 @@ func (s *Server) Get(resource, namespace, name string, v any) bool {
 	if err != nil {
 		return false
 	}
-	if err := json.Unmarshal(o.raw, v); err != nil {
-		panic(fmt.Sprintf("simapi: decode %s %s: %v", resource, name, err))
-	}
+
+	must.OK(json.Unmarshal(o.raw, v))
 
 	return true
 }
@@ -49,13 +49,8 @@ func (s *Server) Get(resource, namespace, name string, v any) bool {
 func (s *Server) Names(resource, namespace string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x, err := selectionOf(target{kind: s.kind(resource), at: key{namespace: namespace}}, nil)
-	if err != nil {
-		panic(err)
-	}
-
 	var names []string
-	for _, o := range s.list(x, 0) {
+	for _, o := range s.list(everything(s.kind(resource), namespace), 0) {
 		names = append(names, o.key.name)
 	}
 

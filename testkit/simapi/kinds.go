@@ -4,7 +4,6 @@
 package simapi
 
 import (
-	"fmt"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/config"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Kinds returns the kinds that evenkeel uses. Events are not stored, every
@@ -60,11 +60,6 @@ func KindsWithDefaults() []Kind {
 
 // defaultsOf returns the schema of the CRD of a resource.
 func defaultsOf(resource string) *Schema {
-	raw, err := config.Files.ReadFile(filepath.Join("api/crd", v1alpha1.GroupName+"_"+resource+".yaml"))
-	if err != nil {
-		panic(err)
-	}
-
 	var crd struct {
 		Spec struct {
 			Versions []struct {
@@ -74,9 +69,8 @@ func defaultsOf(resource string) *Schema {
 			} `json:"versions"`
 		} `json:"spec"`
 	}
-	if err := yaml.Unmarshal(raw, &crd); err != nil || len(crd.Spec.Versions) != 1 {
-		panic(fmt.Sprint(resource, ": ", err))
-	}
+	raw := must.Get(config.Files.ReadFile(filepath.Join("api/crd", v1alpha1.GroupName+"_"+resource+".yaml")))
+	must.OK(yaml.Unmarshal(raw, &crd))
 
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }

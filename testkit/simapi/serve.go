@@ -11,9 +11,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,36 +40,18 @@ type target struct {
 	subresource string
 }
 
-// resolve finds the target of a path such as
+// paths are those of objects, such as
 // /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
+var paths = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/([^/]+))?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
+
+// resolve finds the target of a path.
 func (s *Server) resolve(path string) (target, error) {
-	unknown := answerOf(http.StatusNotFound)
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	group := ""
-	switch {
-	case len(parts) > 2 && parts[0] == "api":
-		parts = parts[2:]
-	case len(parts) > 3 && parts[0] == "apis":
-		group, parts = parts[1], parts[3:]
-	default:
-		return target{}, unknown
+	m := paths.FindStringSubmatch(path)
+	if m == nil || s.kinds[m[3]+"/"+m[1]] == nil {
+		return target{}, answerOf(http.StatusNotFound)
 	}
 
-	var t target
-	if len(parts) > 2 && parts[0] == "namespaces" {
-		t.at.namespace, parts = parts[1], parts[2:]
-	}
-	if t.kind = s.kinds[parts[0]+"/"+group]; t.kind == nil {
-		return target{}, unknown
-	}
-	if len(parts) > 1 {
-		t.at.name = parts[1]
-	}
-	if len(parts) > 2 {
-		t.subresource = parts[2]
-	}
-
-	return t, nil
+	return target{kind: s.kinds[m[3]+"/"+m[1]], at: key{m[2], m[4]}, subresource: m[5]}, nil
 }
 
 // find returns the target of a request that the client may make.
@@ -79,14 +61,12 @@ func (s *Server) find(c call) (target, error) {
 		return t, err
 	}
 
-	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodGet: "get"}[c.method]
+	verb := map[string]string{"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}[c.method]
 	switch {
 	case verb == "get" && c.url.Query().Get("watch") == "true":
 		verb = "watch"
 	case verb == "get" && t.at.name == "":
 		verb = "list"
-	case verb == "":
-		verb = strings.ToLower(c.method)
 	}
 
 	if k := t.kind; s.Forbids(c.by, verb, k.Resource) {
@@ -238,11 +218,7 @@ func (k *Kind) meets(o *object, options *metav1.DeleteOptions) error {
 
 // echo returns what was written to a sink, with a name.
 func (s *Server) echo(k *Kind, body []byte) []byte {
-	content, err := decode(body)
-	if err != nil {
-		content = map[string]any{}
-	}
-
+	content, _ := decode(body)
 	s.created++
 	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
 	maps.Copy(content, k.Answer)
@@ -319,22 +295,22 @@ func (s *Server) openWatch(c call) (*stream, error) {
 
 	w := &stream{selection: *x, server: s, ready: make(chan struct{}, 1), closed: make(chan struct{})}
 	if seconds, err := strconv.Atoi(query.Get("timeoutSeconds")); err == nil {
-		w.until = time.Now().Add(time.Duration(seconds) * time.Second)
+		w.ends = time.Now().Add(time.Duration(seconds) * time.Second)
 	}
 
 	switch from := query.Get("resourceVersion"); {
 	case query.Get("sendInitialEvents") == "true":
 		for _, o := range s.list(x, c.stale) {
-			w.push("ADDED", o)
+			w.push("ADDED", o.raw, 0)
 		}
 
-		w.push("BOOKMARK", &object{raw: encode(map[string]any{
+		w.push("BOOKMARK", encode(map[string]any{
 			"apiVersion": t.kind.apiVersion(), "kind": t.kind.Kind,
 			"metadata": map[string]any{
 				"resourceVersion": strconv.FormatInt(s.versionAt(t.kind, c.stale), 10), "creationTimestamp": nil,
 				"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
 			},
-		})})
+		}), 0)
 		if c.stale > 0 {
 			s.catchUp(w, c.stale)
 		}

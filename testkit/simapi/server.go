@@ -32,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	operators "k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -135,21 +134,16 @@ func (k *Kind) conflict(name, why string) error {
 
 func (k *Kind) apiVersion() string { return k.GroupVersion().String() }
 
-// kind returns a kind by its resource, such as nodes; for the few names that
-// two groups have, the first by group.
+// kind returns a kind by its resource, such as nodes. Only Events are in two
+// groups, and these are not stored.
 func (s *Server) kind(resource string) *Kind {
-	var found *Kind
 	for _, k := range s.kinds {
-		if k.Resource == resource && (found == nil || k.Group < found.Group) {
-			found = k
+		if k.Resource == resource {
+			return k
 		}
 	}
 
-	if found == nil {
-		panic("simapi: unknown resource " + resource)
-	}
-
-	return found
+	panic("simapi: unknown resource " + resource)
 }
 
 // get returns an object. The caller holds mu.
@@ -221,8 +215,7 @@ func (s *Server) store(w write, k *Kind, at key, was *object, content map[string
 
 	s.version = version
 	s.objects[k.id()][at] = o
-	s.remember(k, o)
-	s.announce(w.by, k, was, o)
+	s.publish(w.by, k, was, o)
 
 	return o
 }
@@ -259,7 +252,7 @@ func (s *Server) update(w write, k *Kind, was *object, content map[string]any, s
 	for _, name := range []string{"name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation"} {
 		setOrDelete(meta, name, old[name])
 	}
-	if k.Resource == "configmaps" && was.content["immutable"] == true && !reflect.DeepEqual(was.content["data"], next["data"]) {
+	if k.Resource == "configmaps" && was.content["immutable"] == true && !reflect.DeepEqual(desired(was.content), desired(next)) {
 		return nil, k.invalid(was.key.name, field.Forbidden(field.NewPath("data"), "field is immutable when `immutable` is set"))
 	}
 
@@ -286,44 +279,33 @@ func desired(content map[string]any) map[string]any {
 func (s *Server) remove(by string, k *Kind, was *object) {
 	delete(s.objects[k.id()], was.key)
 	s.version++
-	gone := runtime.DeepCopyJSON(was.content)
-	sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
-	o := &object{key: was.key, content: gone, version: s.version, raw: encode(gone), at: time.Now(), gone: true}
-	s.remember(k, o)
-	for _, w := range s.watches {
-		if w.kind == k && w.selects(was) {
-			w.push("DELETED", o)
-		}
-	}
-
-	if s.OnChange != nil {
-		s.OnChange(Change{Kind: k.Resource, Namespace: was.key.namespace, Name: was.key.name, By: by, Was: was.content})
-	}
+	s.publish(by, k, was, was.goneAt(s.version))
 }
 
-func (s *Server) announce(by string, k *Kind, was, is *object) {
-	for _, w := range s.watches {
-		if w.kind != k {
-			continue
-		}
+// goneAt returns the version of an object with which it ends.
+func (o *object) goneAt(version int64) *object {
+	content := runtime.DeepCopyJSON(o.content)
+	sub(content, "metadata")["resourceVersion"] = strconv.FormatInt(version, 10)
+	return &object{key: o.key, content: content, version: version, raw: encode(content), at: time.Now(), gone: true}
+}
 
-		before, after := was != nil && w.selects(was), w.selects(is)
-		switch {
-		case before && after:
-			w.push("MODIFIED", is)
-		case after:
-			w.push("ADDED", is)
-		case before:
-			gone := runtime.DeepCopyJSON(was.content)
-			sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(is.version, 10)
-			w.push("DELETED", &object{raw: encode(gone)})
+// publish tells a change to the watches and OnChange. was is nil if the object
+// is new. The caller holds mu.
+func (s *Server) publish(by string, k *Kind, was, is *object) {
+	s.remember(k, is)
+	for _, w := range s.watches {
+		if w.kind == k {
+			w.change(was, is, 0)
 		}
 	}
 
 	if s.OnChange != nil {
-		c := Change{Kind: k.Resource, Namespace: is.key.namespace, Name: is.key.name, By: by, Is: is.content}
+		c := Change{Kind: k.Resource, Namespace: is.key.namespace, Name: is.key.name, By: by}
 		if was != nil {
 			c.Was = was.content
+		}
+		if !is.gone {
+			c.Is = is.content
 		}
 
 		s.OnChange(c)
@@ -349,10 +331,12 @@ func (x *selection) selects(o *object) bool {
 		}
 	}
 
-	return !slices.ContainsFunc(x.fields.Requirements(), func(r fields.Requirement) bool {
-		value, _, _ := unstructured.NestedString(o.content, strings.Split(r.Field, ".")...)
-		return (value == r.Value) == (r.Operator == operators.NotEquals)
-	})
+	values := fields.Set{}
+	for _, r := range x.fields.Requirements() {
+		values[r.Field], _, _ = unstructured.NestedString(o.content, strings.Split(r.Field, ".")...)
+	}
+
+	return x.fields.Matches(values)
 }
 
 // list returns the selected objects as they were some time ago, by namespace

@@ -60,27 +60,14 @@ func (s *Server) versionAt(k *Kind, ago time.Duration) int64 {
 // when the cache that it reads has caught up. The caller holds mu.
 func (s *Server) catchUp(w *stream, ago time.Duration) {
 	var changed []*object
-	for at, versions := range s.past[w.kind.id()] {
-		last := versions[len(versions)-1]
-		if was := s.was(w.kind, at, ago); time.Since(last.at) < ago && (w.selects(last) || was != nil && w.selects(was)) {
+	for _, versions := range s.past[w.kind.id()] {
+		if last := versions[len(versions)-1]; time.Since(last.at) < ago {
 			changed = append(changed, last)
 		}
 	}
 
 	slices.SortFunc(changed, func(a, b *object) int { return int(a.version - b.version) })
 	for _, o := range changed {
-		was := s.was(w.kind, o.key, ago)
-		before, after := was != nil && w.selects(was), !o.gone && w.selects(o)
-		event := "MODIFIED"
-		switch {
-		case !before && !after:
-			continue
-		case !before:
-			event = "ADDED"
-		case !after:
-			event = "DELETED"
-		}
-
-		w.queue = append(w.queue, frame{time.Now().Add(ago), encodeFrame(event, o)})
+		w.change(s.was(w.kind, o.key, ago), o, ago)
 	}
 }

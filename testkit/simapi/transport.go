@@ -196,9 +196,9 @@ func (t *Transport) watch(r *http.Request, c call, f Fate) (*http.Response, erro
 		return t.refuse(r, f, err)
 	}
 
-	w.transport, w.ctx, w.fate = t, r.Context(), f
-	if f.Ends > 0 {
-		w.ends = time.Now().Add(f.Ends)
+	w.transport, w.ctx = t, r.Context()
+	if end := time.Now().Add(f.Ends); f.Ends > 0 && (w.ends.IsZero() || end.Before(w.ends)) {
+		w.ends, w.expires = end, f.Gone
 	}
 
 	if err := t.pass(r.Context(), f.After); err != nil {
@@ -215,9 +215,8 @@ type stream struct {
 	server    *Server
 	transport *Transport
 	ctx       context.Context // of the request, whose body outlives RoundTrip
-	fate      Fate
-	until     time.Time // the client's time limit; zero: none
-	ends      time.Time // when it ends before; zero: it does not
+	ends      time.Time       // zero: it does not
+	expires   bool            // it ends with an error
 	ready     chan struct{}
 	closed    chan struct{}
 	close     sync.Once
@@ -235,21 +234,28 @@ type frame struct {
 }
 
 // encodeFrame returns an event as it is sent.
-func encodeFrame(event string, o *object) []byte {
-	out := make([]byte, 0, len(o.raw)+40)
-	out = append(out, `{"type":"`...)
-	out = append(out, event...)
-	out = append(out, `","object":`...)
-	out = append(out, o.raw...)
-
-	return append(out, '}', '\n')
+func encodeFrame(event string, object []byte) []byte {
+	return fmt.Appendf(make([]byte, 0, len(object)+40), `{"type":"%s","object":%s}`+"\n", event, object)
 }
 
-// push sends an event.
-func (w *stream) push(event string, o *object) {
+// change sends the change of an object after a delay, if the watch selects it.
+func (w *stream) change(was, is *object, delay time.Duration) {
+	before, after := was != nil && w.selects(was), !is.gone && w.selects(is)
+	switch {
+	case before && after:
+		w.push("MODIFIED", is.raw, delay)
+	case after:
+		w.push("ADDED", is.raw, delay)
+	case before:
+		w.push("DELETED", was.goneAt(is.version).raw, delay)
+	}
+}
+
+// push sends an event after a delay.
+func (w *stream) push(event string, object []byte, delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queue = append(w.queue, frame{time.Now(), encodeFrame(event, o)})
+	w.queue = append(w.queue, frame{time.Now().Add(delay), encodeFrame(event, object)})
 	select {
 	case w.ready <- struct{}{}:
 	default:
@@ -279,13 +285,8 @@ func (w *stream) next() ([]byte, error) {
 	}
 
 	var limit <-chan time.Time
-	end := w.until
-	if !w.ends.IsZero() && (end.IsZero() || w.ends.Before(end)) {
-		end = w.ends
-	}
-
-	if !end.IsZero() {
-		timer := time.NewTimer(time.Until(end))
+	if !w.ends.IsZero() {
+		timer := time.NewTimer(time.Until(w.ends))
 		defer timer.Stop()
 		limit = timer.C
 	}
@@ -319,9 +320,9 @@ func (w *stream) next() ([]byte, error) {
 			}
 
 			w.over = true
-			if w.fate.Gone && time.Now().Before(w.until) {
+			if w.expires {
 				_, raw := refusal(apierrors.NewResourceExpired("too old resource version"))
-				return encodeFrame("ERROR", &object{raw: raw}), nil
+				return encodeFrame("ERROR", raw), nil
 			}
 
 			return nil, io.EOF
