@@ -28,8 +28,7 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: evil, Reason: evil, Message: evil}}
 		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 7, ConfigMap: "hostile-7", Outcome: "Halted", Message: evil}}
 	})
-	api.AddNode("hostile-a", "hostile", "z1")
-	api.AddNodeConfig("hostile-a", fakeapi.ByRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("hostile-a", "hostile", fakeapi.ByRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, evil)
 		st.Conditions[0].Message, st.AgentVersion, st.ComponentVersion = evil, evil, evil
 		st.Active = &v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u", SHA256: strings.Repeat("0", 64)}
@@ -71,8 +70,7 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 
 func TestAgesAreNeverNegative(t *testing.T) {
 	api := newAPI(t)
-	api.AddNode("ahead", "ahead", "z1")
-	api.AddNodeConfig("ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("ahead", "ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(time.Minute))
 	})
 	api.Run("nodes", "-l", "pool=ahead").WantOutput(t, "True/AllChecksPassed - 0s\n")

@@ -250,7 +250,7 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 	}
 
 	for name, reason := range map[string]string{"bad": v1alpha1.ReasonCrashLooped, "dead": v1alpha1.ReasonDeadEnd} {
-		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { fakeapi.Failing(st, reason, "it does not work") })
+		api.AddNodeConfig(name, nil, fakeapi.Failed(reason, "it does not work"))
 	}
 
 	ran := map[string]bool{}

@@ -18,8 +18,7 @@ import (
 // the number of pods that a restart makes unready; -1: an agent that does not
 // report it.
 func createUnready(api *fakeapi.API, name, pool, version string, pods int64) {
-	api.AddNode(name, pool, "z1")
-	api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent(name, pool, nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.ComponentVersion = version
 		if pods >= 0 {
 			st.PodsUnreadyOnRestart = &pods

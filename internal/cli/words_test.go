@@ -83,8 +83,7 @@ func TestCommandsJudgeTheFieldsOfTheirFile(t *testing.T) {
 	for _, line := range []string{"push workers --all-nodes --drop-in", "preflight --all-nodes --drop-in", "assign a --drop-in"} {
 		run := func(fields string, more ...string) fakeapi.Result {
 			api := newAPI(t)
-			api.AddNode("a", "pool", "")
-			api.AddNodeConfig("a", nil, nil)
+			api.AddAgent("a", "pool", nil, nil)
 			return api.Run(slices.Concat(strings.Fields(line), []string{"-f", fakeapi.File(t, fields)}, more)...)
 		}
 		got := run("maxPods: 1\nmaxPods: 2\n")

@@ -63,12 +63,9 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 	}
 
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, metav1.AddMetaToScheme,
-	} {
-		assert.NoError(t, add(scheme))
-	}
-
+	all := runtime.NewSchemeBuilder(v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme,
+		discoveryv1.AddToScheme, metav1.AddMetaToScheme)
+	assert.NoError(t, all.AddToScheme(scheme))
 	a := &API{t: t, server: simapi.New(kinds...), commands: commands}
 	reach := func(name string) client.WithWatch {
 		config := &rest.Config{Host: "http://simulated", QPS: -1, Transport: &simapi.Transport{

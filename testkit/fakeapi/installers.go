@@ -139,7 +139,8 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 		has[name+"/"+pod.Spec.NodeName] = true
 		wanted := false
 		for _, node := range nodes.Items {
-			wanted = wanted || node.Name == pod.Spec.NodeName && name == daemonSetFor(node.Labels[v1alpha1.LabelAgent])
+			op := operationFor(&node)
+			wanted = wanted || node.Name == pod.Spec.NodeName && op != nil && name == op.DaemonSet
 		}
 
 		if !wanted || pod.DeletionTimestamp != nil {
@@ -164,35 +165,28 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 	i.most = max(i.most, busy)
 	i.mu.Unlock()
 	for _, node := range nodes.Items {
-		name := daemonSetFor(node.Labels[v1alpha1.LabelAgent])
-		if name == "" || has[name+"/"+node.Name] {
-			continue
+		if op := operationFor(&node); op != nil && !has[op.DaemonSet+"/"+node.Name] {
+			i.start(ctx, *op, node.Name)
 		}
-
-		i.start(ctx, name, node.Name)
 	}
 
 	return nil
 }
 
-func daemonSetFor(label string) string {
-	switch label {
+// operationFor returns the operation that a node's label asks for, or nil.
+func operationFor(node *corev1.Node) *installer.Operation {
+	switch node.Labels[v1alpha1.LabelAgent] {
 	case v1alpha1.AgentInstall:
-		return installer.Install.DaemonSet
+		return &installer.Install
 	case v1alpha1.AgentUninstall:
-		return installer.Uninstall.DaemonSet
+		return &installer.Uninstall
 	}
 
-	return ""
+	return nil
 }
 
 // start creates the pod of a DaemonSet on a node.
-func (i *Installers) start(ctx context.Context, name, node string) {
-	op := installer.Install
-	if name == installer.Uninstall.DaemonSet {
-		op = installer.Uninstall
-	}
-
+func (i *Installers) start(ctx context.Context, op installer.Operation, node string) {
 	want, err := installer.Newest(ctx, i.Client, op)
 	if errors.Is(err, installer.ErrApplyFirst) {
 		return
@@ -200,8 +194,8 @@ func (i *Installers) start(ctx context.Context, name, node string) {
 
 	must.OK(err)
 	must.OK(i.Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: fmt.Sprintf("%s-%s-%s", name, node, want.Revision),
-			Labels: map[string]string{"app.kubernetes.io/name": name, appsv1.ControllerRevisionHashLabelKey: want.Revision}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: fmt.Sprintf("%s-%s-%s", op.DaemonSet, node, want.Revision),
+			Labels: map[string]string{"app.kubernetes.io/name": op.DaemonSet, appsv1.ControllerRevisionHashLabelKey: want.Revision}},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "installer", Image: want.Image}}},
 	}))
 }

@@ -109,6 +109,23 @@ func (a *API) AddNodeConfig(name string, source *v1alpha1.NodeConfigSource, repo
 	return Add(a, nc)
 }
 
+// AddAgent adds a Ready Node of a pool, whose agent reports.
+func (a *API) AddAgent(name, pool string, source *v1alpha1.NodeConfigSource, report func(*v1alpha1.NodeConfigStatus)) *v1alpha1.NodeConfig {
+	a.t.Helper()
+	a.AddNode(name, pool, "z1")
+	return a.AddNodeConfig(name, source, report)
+}
+
+// Proved is the report of a node that runs a ConfigMap after its trial.
+func Proved(cm *corev1.ConfigMap) func(*v1alpha1.NodeConfigStatus) {
+	return func(st *v1alpha1.NodeConfigStatus) { st.Active, st.LastKnownGood = Runs(cm), Proven(cm) }
+}
+
+// Failed is the report of a node whose ConfigOK is False.
+func Failed(reason, words string) func(*v1alpha1.NodeConfigStatus) {
+	return func(st *v1alpha1.NodeConfigStatus) { Failing(st, reason, words) }
+}
+
 // Failing makes ConfigOK False.
 func Failing(st *v1alpha1.NodeConfigStatus, reason, words string) {
 	st.Conditions[0].Status, st.Conditions[0].Reason, st.Error = metav1.ConditionFalse, reason, words

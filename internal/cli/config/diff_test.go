@@ -31,8 +31,7 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	api.AddRollout("compared", "compared", fakeapi.Pods(130), func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.History = []v1alpha1.RolloutOutcome{fakeapi.SucceededAs(2, second), fakeapi.SucceededAs(1, first)}
 	})
-	api.AddNode("compared-a", "compared", "z1")
-	api.AddNodeConfig("compared-a", fakeapi.ByRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = fakeapi.Runs(first) })
+	api.AddAgent("compared-a", "compared", fakeapi.ByRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = fakeapi.Runs(first) })
 
 	got := api.Run("config", "diff", "node/compared-a", "rollout/compared@2")
 	want := fmt.Sprintf("--- node/compared-a (ConfigMap evenkeel-system/%s)\n+++ rollout/compared@2 (ConfigMap evenkeel-system/%s)\nmaxPods: 110 -> 120\npodsPerCore: unset -> 7\n", first.Name, second.Name)
@@ -80,8 +79,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 	bad := fakeapi.Add(api, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: rev.Namespace, Name: "broken-payload"}, Data: map[string]string{"kubelet": "a: ["}})
 	broken.Name, broken.UID = bad.Name, bad.UID
 	for name, active := range map[string]*v1alpha1.ConfigRevision{"runs-gone": &gone, "runs-edited": &edited, "runs-broken": &broken, "runs-anew": &anew, "runs-local": nil} {
-		api.AddNode(name, "unreadable", "z1")
-		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { st.Active = active })
+		api.AddAgent(name, "unreadable", nil, func(st *v1alpha1.NodeConfigStatus) { st.Active = active })
 	}
 
 	api.AddNode("runs-nothing", "unreadable", "z1")

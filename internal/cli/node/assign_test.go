@@ -75,7 +75,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 		file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
 		synctest.Test(t, func(t *testing.T) {
 			api := newAPI(t)
-			nc := addAgent(api, "a", "pool", nil, nil)
+			nc := api.AddAgent("a", "pool", nil, nil)
 			r := api.Begin("assign", "a", "-f", file, "--yes")
 			time.Sleep(query.ObserveTimeout) // no controller answers the preflight
 			synctest.Wait()
@@ -103,7 +103,7 @@ func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			api := newAPI(t)
 			prepare(api)
-			addAgent(api, "a", "pool", nil, nil)
+			api.AddAgent("a", "pool", nil, nil)
 			got := api.Run("assign", "a", "-f", file, "--dry-run")
 			got.Want(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"}, "note: it is not known whether node a would accept this: "+want)
 			assert.That(t, !strings.Contains(got.Out, "Preflight:"), "an answer although nobody was asked:\n%s", got.Out)

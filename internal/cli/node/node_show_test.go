@@ -25,7 +25,7 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 	rev := api.AddRolledOut("trying", nil)
 	api.AddRollout("other", "trying", fakeapi.Pods(1), nil)
 	start := metav1.NewTime(time.Now().Add(-7 * time.Minute))
-	addAgent(api, "trying-a", "trying", fakeapi.ByRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("trying-a", "trying", fakeapi.ByRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active = fakeapi.Runs(rev)
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 60, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3}
 		st.OverriddenFields = []string{"maxPods", "podsPerCore"}
@@ -54,7 +54,7 @@ func TestANodeShowsWhenItsAssignmentEnds(t *testing.T) {
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "debug", UID: "uid"},
 		Temporary:    &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: 15 * time.Minute}, RequestedAt: start},
 	}
-	addAgent(api, "debugged", "debugging", source, func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("debugged", "debugging", source, func(st *v1alpha1.NodeConfigStatus) {
 		st.Active = &v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "debug", UID: "uid"}
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 180, CrashLoopThreshold: 3}
 	})
@@ -72,11 +72,11 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	rev := api.AddRolledOut("broken", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
 	})
-	addAgent(api, "broken-a", "broken", fakeapi.ByRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("broken-a", "broken", fakeapi.ByRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited:\n\x1b[31m4 times")
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: string(rev.UID), Namespace: rev.Namespace, Name: rev.Name, Time: &halted, Reason: "crash-looped"}}
 	})
-	addAgent(api, "broken-b", "broken", nil, nil)
+	api.AddAgent("broken-b", "broken", nil, nil)
 	api.Run("node", "broken-a").WantOutput(t,
 		"Runs: local\n",
 		"ConfigOK: False, CrashLooped,",
@@ -100,15 +100,13 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 func TestNodeShowsItsDrain(t *testing.T) {
 	api := newAPI(t)
 	since := metav1.NewTime(time.Now().Add(-3*time.Minute - 30*time.Second).Truncate(time.Second))
-	rev := api.AddRevision("drained", 1, "maxPods: 110\n")
-	r := api.AddRollout("drained", "drained", nil, func(r *v1alpha1.NodeConfigRollout) {
-		r.Spec.Template = fakeapi.Follow(rev.Namespace, rev.Name)
+	rev := api.AddRolledOut("drained", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
-		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(rev)}
-		r.Status.Attempt = 1
 		r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "drained-a", Since: since, Message: "1 pod to evict (shop/web-1): its budget\x1b[2J allows no disruption"}}
 		r.Status.Controller = &v1alpha1.RolloutController{Namespace: v1alpha1.SystemNamespace, AgentTimeout: metav1.Duration{Duration: time.Minute}, Drain: new(true)}
 	})
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "drained"}}
+	api.Read(r)
 	for _, name := range []string{"drained-a", "drained-b"} {
 		n := api.AddNode(name, "drained", "z1")
 		taint := corev1.Taint{Key: v1alpha1.TaintDraining, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}
@@ -118,7 +116,7 @@ func TestNodeShowsItsDrain(t *testing.T) {
 
 		n.Spec.Taints = append(n.Spec.Taints, taint)
 		api.Write(n)
-		api.AddNodeConfig(name, fakeapi.ByRollout("drained", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) { fakeapi.Failing(st, v1alpha1.ReasonNeedsDrain, "why") })
+		api.AddNodeConfig(name, fakeapi.ByRollout("drained", 1, rev, nil), fakeapi.Failed(v1alpha1.ReasonNeedsDrain, "why"))
 	}
 
 	why := "1 pod to evict (shop/web-1): its budget\\x1b[2J allows no disruption"
@@ -133,12 +131,8 @@ func TestNodeShowsItsDrain(t *testing.T) {
 func TestNodeShowsWhatHappensNext(t *testing.T) {
 	api := newAPI(t)
 	rev := api.AddRolledOut("cases", nil)
-	report := func(reason string) func(*v1alpha1.NodeConfigStatus) {
-		return func(st *v1alpha1.NodeConfigStatus) { fakeapi.Failing(st, reason, "why") }
-	}
-	fine := func(st *v1alpha1.NodeConfigStatus) {
-		st.Active, st.LastKnownGood = fakeapi.Runs(rev), fakeapi.Proven(rev)
-	}
+	report := func(reason string) func(*v1alpha1.NodeConfigStatus) { return fakeapi.Failed(reason, "why") }
+	fine := fakeapi.Proved(rev)
 	for _, tt := range []struct {
 		name, pool string
 		source     *v1alpha1.NodeConfigSource
@@ -167,7 +161,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 			st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: "r1"}}
 		}, "- the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget r1\n"},
 	} {
-		addAgent(api, tt.name, tt.pool, tt.source, tt.report)
+		api.AddAgent(tt.name, tt.pool, tt.source, tt.report)
 		api.Run("node", tt.name).WantOutput(t, tt.want)
 	}
 
@@ -181,7 +175,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 	api.AddRollout("hollow", "hollow", nil, func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = fakeapi.Follow("evenkeel-system", "nowhere")
 	})
-	addAgent(api, "hollow-a", "hollow", nil, nil)
+	api.AddAgent("hollow-a", "hollow", nil, nil)
 	api.Run("node", "hollow-a").WantOutput(t, "- rollout hollow does not assign a revision while it is Invalid\n",
 		"- rollout hollow is Invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
 }

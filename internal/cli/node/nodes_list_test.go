@@ -26,32 +26,23 @@ func newAPI(t *testing.T) *fakeapi.API {
 	return fakeapi.New(t, NodesCommand, Command, AssignCommand)
 }
 
-// addAgent adds a Ready Node of a pool, whose agent reports.
-func addAgent(api *fakeapi.API, name, pool string, source *v1alpha1.NodeConfigSource,
-	report func(*v1alpha1.NodeConfigStatus)) *v1alpha1.NodeConfig {
-	api.AddNode(name, pool, "z1")
-	return api.AddNodeConfig(name, source, report)
-}
-
 func TestNodesListsConfigurations(t *testing.T) {
 	api := newAPI(t)
 	const pool = "table"
 	old, current := api.AddRevision("table", 1, "maxPods: 110\n"), api.AddRevision("table", 2, "maxPods: 120\n")
 	manual := api.AddRevision("by-hand", 1, "maxPods: 130\n")
-	for _, name := range []string{"table-a", "table-b", "table-c", "table-d", "table-e"} {
-		api.AddNode(name, pool, "z1")
-	}
-
 	start := metav1.NewTime(time.Now().Add(-3*time.Minute - 12*time.Second))
-	api.AddNodeConfig("table-a", fakeapi.ByRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("table-a", pool, fakeapi.ByRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = fakeapi.Runs(current), fakeapi.Proven(old)
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 600, CrashLoopThreshold: 3}
 	})
-	api.AddNodeConfig("table-b", fakeapi.ByPerson(manual), func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("table-b", pool, fakeapi.ByPerson(manual), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = fakeapi.Runs(old), fakeapi.Proven(old)
 		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
 	})
-	api.AddNodeConfig("table-d", nil, nil)
+	api.AddNode("table-c", pool, "z1")
+	api.AddAgent("table-d", pool, nil, nil)
+	api.AddNode("table-e", pool, "z1")
 	fakeapi.Add(api, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "table-e"}})
 
 	got := api.Run("nodes", "-l", "pool="+pool)
@@ -80,24 +71,11 @@ func TestNodesListsConfigurations(t *testing.T) {
 
 func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	api := newAPI(t)
-	const pool = "standing"
-	rev := api.AddRevision("standing", 1, "maxPods: 110\n")
-	api.AddRollout("standing", pool, fakeapi.Pods(110), func(r *v1alpha1.NodeConfigRollout) {
-		r.Spec.Template = fakeapi.Follow(rev.Namespace, rev.Name)
-		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(rev)}
-		r.Status.Attempt = 1
-	})
-	for _, name := range []string{"standing-a", "standing-b", "standing-c"} {
-		api.AddNode(name, pool, "z1")
-	}
-
+	rev := api.AddRolledOut("standing", nil)
+	api.AddAgent("standing-a", "standing", fakeapi.ByRollout("standing", 1, rev, nil), fakeapi.Proved(rev))
+	api.AddAgent("standing-b", "standing", fakeapi.ByRollout("standing", 1, rev, nil), fakeapi.Failed(v1alpha1.ReasonNotHealthy, "it was not healthy for 2m"))
+	api.AddNode("standing-c", "standing", "z1")
 	api.AddNode("unselected", "another", "z1")
-	api.AddNodeConfig("standing-a", fakeapi.ByRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
-		st.Active, st.LastKnownGood = fakeapi.Runs(rev), fakeapi.Proven(rev)
-	})
-	api.AddNodeConfig("standing-b", fakeapi.ByRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
-		fakeapi.Failing(st, v1alpha1.ReasonNotHealthy, "it was not healthy for 2m")
-	})
 	api.Run("nodes", "--rollout", "standing").WantOutput(t,
 		"NAME HEALTH ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE POSITION\n",
 		"standing-a Healthy standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
@@ -119,7 +97,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 		{"*", "NodeConfigRollout", "node a", "list rollouts"},
 	} {
 		api := newAPI(t)
-		addAgent(api, "a", "seen", nil, nil)
+		api.AddAgent("a", "seen", nil, nil)
 		api.Forbid(tt.verb, tt.kind)
 		api.Run(strings.Fields(tt.line)...).WantError(t, tt.want, "forbidden")
 	}
@@ -136,10 +114,10 @@ func TestNodesOfAnInvalidRolloutShowTheReason(t *testing.T) {
 func TestNodesShowANodesOwnConfigMap(t *testing.T) {
 	api := newAPI(t)
 	own := fakeapi.Add(api, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "kubelet-owner-a"}, Data: map[string]string{"kubelet": fakeapi.Header}})
-	addAgent(api, "owner-a", "owner", nil, func(st *v1alpha1.NodeConfigStatus) {
+	api.AddAgent("owner-a", "owner", nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, fakeapi.Runs(own), fakeapi.Runs(own)
 	})
-	addAgent(api, "owner-b", "owner", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
+	api.AddAgent("owner-b", "owner", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
 	api.Run("nodes", "-l", "pool=owner", "-o", "wide").WantOutput(t,
 		"owner-a Healthy kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b Healthy local local local", "ConfigMap Host")
 	api.Run("node", "owner-a").WantOutput(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
@@ -149,7 +127,7 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 	api := newAPI(t)
 	for i, version := range []string{"v0.2.0", "v0.2.0", "v0.1.0"} {
 		name := fmt.Sprintf("versions-%d", i)
-		addAgent(api, name, "versions", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+		api.AddAgent(name, "versions", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
 
 	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
@@ -159,7 +137,7 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 	assert.That(t, got.Err == "", "as JSON: %q", got.Err)
 	assert.Equal(t, api.Run("node", "versions-2").Err,
 		"note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n")
-	addAgent(api, "same-version", "same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
+	api.AddAgent("same-version", "same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
 	got = api.Run("node", "same-version")
 	assert.That(t, got.Err == "", "of the same version: %q", got.Err)
 }
@@ -169,7 +147,7 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	for name, mode := range map[string]v1alpha1.RunMode{
 		"kinds-a": v1alpha1.RunModeSelfHosted, "kinds-b": v1alpha1.RunModeBootstrap, "kinds-c": v1alpha1.RunModeHost,
 	} {
-		addAgent(api, name, "kinds", nil, func(st *v1alpha1.NodeConfigStatus) {
+		api.AddAgent(name, "kinds", nil, func(st *v1alpha1.NodeConfigStatus) {
 			if st.RunMode = mode; mode == v1alpha1.RunModeSelfHosted {
 				st.ComponentVersion = "v1.37.0" // newer than what the Node says
 			}
@@ -197,10 +175,8 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	api := newAPI(t)
 	bad := api.AddRevision("fewer-rights", 1, "maxPods: 7\n")
-	addAgent(api, "a", "fewer", fakeapi.ByRollout("fewer-rights", 1, bad, nil), func(st *v1alpha1.NodeConfigStatus) {
-		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
-	})
-	addAgent(api, "b", "fewer", nil, nil)
+	api.AddAgent("a", "fewer", fakeapi.ByRollout("fewer-rights", 1, bad, nil), fakeapi.Failed(v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times"))
+	api.AddAgent("b", "fewer", nil, nil)
 	healths := func() (out []describe.Standing, notes string) {
 		r := api.Run("nodes", "-o", "json")
 		var list struct{ Items []describe.Row }

@@ -80,8 +80,7 @@ func TestPushWaitsForThePreflight(t *testing.T) {
 	file := fakeapi.File(t, fakeapi.Header+"maxPods: 90\n")
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI(t)
-		api.AddNode("asks-1", "asks", "")
-		api.AddNodeConfig("asks-1", nil, nil)
+		api.AddAgent("asks-1", "asks", nil, nil)
 		push := api.Begin("push", "asks", "-f", file, "--selector", "pool=asks", "--preflight", "--yes")
 		synctest.Wait()
 		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "asks"}}

@@ -35,12 +35,7 @@ func TestParseSteps(t *testing.T) {
 	}
 }
 
-func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
-	for _, steps := range []string{"1", "1,pause:10m0s,10%,pause,100%", "pause,5"} {
-		parsed := assert.Value(parseSteps(steps))(t)
-		assert.Equal(t, stepsFlag(parsed), steps, "the steps of", steps, "are given again as")
-	}
-
+func TestTheStepsFlagOfNoStepsIsTheDefault(t *testing.T) {
 	none := &v1alpha1.NodeConfigRollout{}
 	have := assert.Value(describe.StepsOf(none))(t)
 	none.Spec.Strategy.Steps = assert.Value(parseSteps(stepsFlag(nil)))(t)
@@ -163,8 +158,7 @@ func TestPushSaysWhatItReplacesBeforeItsEnd(t *testing.T) {
 func TestPushRefusesALaterStepWithFewerNodes(t *testing.T) {
 	api := newAPI(t)
 	for _, name := range []string{"shrinks-a", "shrinks-b", "shrinks-c"} {
-		api.AddNode(name, "shrinks", "")
-		api.AddNodeConfig(name, nil, nil)
+		api.AddAgent(name, "shrinks", nil, nil)
 	}
 
 	push := func(steps string, more ...string) fakeapi.Result {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -42,20 +41,15 @@ func undone(t *testing.T, change func(*v1alpha1.NodeConfigRollout)) *fakeapi.API
 		}
 	})
 	for i := range 3 {
-		name := fmt.Sprint("undone-", i)
-		api.AddNode(name, "undone", "")
-		api.AddNodeConfig(name, fakeapi.ByRollout("undone", 3, good, nil), func(st *v1alpha1.NodeConfigStatus) {
-			st.Active, st.LastKnownGood = fakeapi.Runs(good), fakeapi.Proven(good)
-		})
+		api.AddAgent(fmt.Sprint("undone-", i), "undone", fakeapi.ByRollout("undone", 3, good, nil), fakeapi.Proved(good))
 	}
 
 	return api
 }
 
-func pinOf(t *testing.T, api *fakeapi.API) *v1alpha1.RolloutPin {
-	t.Helper()
+func pinOf(api *fakeapi.API) *v1alpha1.RolloutPin {
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "undone"}}
-	assert.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(r), r))
+	api.Read(r)
 	return r.Spec.Pin
 }
 
@@ -77,9 +71,9 @@ func TestUnpinOfAStoppedTemplateNeedsForceAndSaysWhoseFailureItWas(t *testing.T)
 	api.Run("rollout", "unpin", "undone", "--yes").Want(t, command.ExitHalted, moves, warning,
 		"error: rollout undone was not changed: push another configuration, or use --force if the cause of the failure is repaired\n")
 	api.Run("rollout", "unpin", "undone", "--force").Want(t, command.ExitError, moves, "cannot ask for confirmation")
-	assert.That(t, pinOf(t, api) != nil, "the pin is gone")
+	assert.That(t, pinOf(api) != nil, "the pin is gone")
 	api.Run("rollout", "unpin", "undone", "--force", "--yes").Want(t, command.ExitComplete, []string{"rollout undone unpinned: the template is the target"}, warning)
-	assert.That(t, pinOf(t, api) == nil, "the pin is still there")
+	assert.That(t, pinOf(api) == nil, "the pin is still there")
 	api.Run("rollout", "unpin", "undone").Want(t, command.ExitComplete, []string{"rollout undone is not pinned: nothing changes\n"})
 }
 
@@ -102,15 +96,6 @@ func TestAPinnedRolloutIsComparedWithWhatItsNodesRun(t *testing.T) {
 	api.Run("rollout", "plan", "undone").Want(t, command.ExitComplete, []string{"3 nodes keep revision 3\n"})
 }
 
-func TestUndoToAStoppedRevisionNeedsForce(t *testing.T) {
-	api := undone(t, nil)
-	api.Run("rollout", "undo", "undone", "--to-revision", "2").Want(t, command.ExitHalted, []string{"3 nodes go from revision 3 to revision 4:\n"},
-		"warning: this configuration failed before: revision 2 was stopped ("+crashed+")\n")
-	api.Run("rollout", "undo", "undone", "--to-revision", "2", "--force").Want(t, command.ExitComplete, []string{"rollout undone undone: the configuration of revision 2"},
-		"warning: this configuration failed before")
-	assert.That(t, pinOf(t, api).SHA256 == pinOf(t, api).Instead, "the pin is %+v, want one of the template's content", pinOf(t, api))
-}
-
 func TestAnUndoDoesNotWaitLongToSayWhichNodesChange(t *testing.T) {
 	t.Cleanup(func(before time.Duration) func() { return func() { steer.Patience = before } }(steer.Patience))
 	steer.Patience = 0
@@ -130,15 +115,12 @@ func TestAbortSaysWhereNodesGoAndWhatRemainsToGoBackTo(t *testing.T) {
 		}
 	})
 	for i := range 5 { // revision 1 was not complete: two nodes had the local configuration before
-		name, previous := fmt.Sprint("ended-", i), first
+		previous := first
 		if i < 2 {
 			previous = nil
 		}
 
-		api.AddNode(name, "ended", "")
-		api.AddNodeConfig(name, fakeapi.ByRollout("ended", 2, last, previous), func(st *v1alpha1.NodeConfigStatus) {
-			st.Active, st.LastKnownGood = fakeapi.Runs(last), fakeapi.Proven(last)
-		})
+		api.AddAgent(fmt.Sprint("ended-", i), "ended", fakeapi.ByRollout("ended", 2, last, previous), fakeapi.Proved(last))
 	}
 
 	const back = "3 nodes go from revision 2 to revision 1, 2 nodes go from revision 2 to the local configuration"
@@ -156,19 +138,10 @@ func TestARetryNamesUndecidedNodesWhoseFailureStillCounts(t *testing.T) {
 		r.Status.ObservedGeneration, r.Status.Phase = 1, v1alpha1.RolloutHalted
 		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Message: "1 node failed (limit 1): retried-0 CrashLooped", Time: metav1.Now()}
 	})
-	for i := range 2 {
-		name := fmt.Sprint("retried-", i)
-		api.AddNode(name, "retried", "")
-		api.AddNodeConfig(name, fakeapi.ByRollout("retried", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
-			if i == 0 {
-				fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "4 starts")
-				return
-			}
-
-			st.Active, st.Trial = fakeapi.Runs(rev), &v1alpha1.Trial{}
-		})
-	}
-
+	api.AddAgent("retried-0", "retried", fakeapi.ByRollout("retried", 1, rev, nil), fakeapi.Failed(v1alpha1.ReasonCrashLooped, "4 starts"))
+	api.AddAgent("retried-1", "retried", fakeapi.ByRollout("retried", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.Trial = fakeapi.Runs(rev), &v1alpha1.Trial{}
+	})
 	api.Run("rollout", "retry", "retried").WantError(t, "was stopped at revision 1 (TooManyFailures: 1 node failed (limit 1): retried-0 CrashLooped)",
 		"name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes; nothing was changed")
 	api.Run("rollout", "retry", "retried", "retried-0").Want(t, command.ExitComplete, []string{

@@ -201,27 +201,23 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 		r.Status.Nodes = v1alpha1.RolloutCounts{Selected: 5, Members: 5, Updated: 5}
 		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeSucceeded}, {Revision: 1, Outcome: v1alpha1.OutcomeSucceeded}}
 	})
-	down := func(n *corev1.Node) {
-		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(time.Now().Add(-time.Minute))
-		api.Report(n)
-	}
 	var late []*corev1.Node
 	for i := range 20 {
 		name := fmt.Sprint("node-", i)
 		if i >= 5 {
-			api.AddNode(name, "later", "z")
-			api.AddNodeConfig(name, nil, nil)
+			api.AddAgent(name, "later", nil, nil)
 			continue
 		}
 
-		late = append(late, api.AddNode(name, "later", "z"))
+		late = append(late, api.AddNode(name, "later", "z1"))
 		api.AddNodeConfig(name, fakeapi.ByRollout("later", 2, rev, before), func(st *v1alpha1.NodeConfigStatus) { st.Active = fakeapi.Runs(rev) })
 	}
 
 	got := api.Run("rollout", "status", "later")
 	assert.That(t, got.Code == command.ExitComplete && !strings.Contains(got.Out, "not Ready"), "all is well: %+v", got)
 	for _, n := range late {
-		down(n)
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(time.Now().Add(-time.Minute))
+		api.Report(n)
 	}
 
 	got = api.Run("rollout", "status", "later")
