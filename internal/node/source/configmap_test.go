@@ -135,10 +135,18 @@ func TestConfigMapMetadataEditGivesNoNewAnswer(t *testing.T) {
 	}
 }
 
-func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
+// givenOwn returns a ConfigMap of a node that no API server has.
+func givenOwn(t *testing.T) (NodeConfigMap, *corev1.ConfigMap) {
+	t.Helper()
 	own := ownOf(t, newName("node"))
 	cm := &corev1.ConfigMap{Data: map[string]string{"kubelet": kubelet110}}
 	cm.Namespace, cm.Name, cm.UID = own.Namespace, own.Name, "uid-1"
+
+	return own, cm
+}
+
+func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
+	own, cm := givenOwn(t)
 	digest := payload.Digest("kubelet", []byte(kubelet110))
 	recorded := digest[:12] + strings.Repeat("0", 52)
 	s := NewConfigMapSource(admin, own, &disk{payloads: map[string]string{revisionOf(cm, kubelet110): recorded}}, quiet())
@@ -349,12 +357,10 @@ func TestWatchObjectFailsOnOtherTypes(t *testing.T) {
 }
 
 func TestCheckpointedConfigMapIsNotReturnedAgain(t *testing.T) {
-	node := newName("node")
-	cm := createOwn(t, node, kubelet110)
-	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
-	other := createConfigMap(t, cm.Namespace, newName("other"), false, map[string]string{"kubelet": kubelet110})
-	stranger := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: other.Name})
-	has := revisionOf(cm, kubelet110)
+	own, cm := givenOwn(t)
+	other := cm.DeepCopy()
+	other.UID = "uid-2"
+	raw, stranger, has := encode(cm), encode(other), revisionOf(cm, kubelet110)
 	for _, c := range []struct {
 		name        string
 		checkpoints map[string][]byte
@@ -369,9 +375,10 @@ func TestCheckpointedConfigMapIsNotReturnedAgain(t *testing.T) {
 		{"a checkpoint that cannot be read", map[string][]byte{has: []byte("{")}, true},
 		{"a checkpoint that cannot be decoded", map[string][]byte{has: []byte(`{"metadata":{"uid":"` + string(cm.UID) + `"}}`)}, true},
 	} {
-		s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{checkpoints: c.checkpoints})
-		a := awaitAnswer(t, s, c.name, kind(trial.Assigned))
-		assert.That(t, (a.ConfigMap != nil) == c.handedOver && a.Config.Revision == has && string(a.Payload.Data) == kubelet110,
+		s := NewConfigMapSource(admin, own, &disk{checkpoints: c.checkpoints}, quiet())
+		s.see(cm, nil)
+		a, _ := s.compose()
+		assert.That(t, a.Kind == trial.Assigned && (a.ConfigMap != nil) == c.handedOver && a.Config.Revision == has && string(a.Payload.Data) == kubelet110,
 			"on disk is %s: answer %+v, want %s with its payload, and an object to write: %t", c.name, a, has, c.handedOver)
 	}
 }
