@@ -78,9 +78,7 @@ func TestOnlyTheControllerWritesItsRecords(t *testing.T) {
 	)
 	_, operator := bound(t, "oscar", "evenkeel-operator")
 	controller := as(asController())
-	patch := func(by dynamic.ResourceInterface, text string) error {
-		return assert.Err(by.Patch(t.Context(), "self", types.MergePatchType, []byte(text), metav1.PatchOptions{}))
-	}
+	patch := func(by dynamic.ResourceInterface, text string) error { return merge(t, by, "self", text) }
 	for name, tt := range map[string]struct{ before, forged, what string }{
 		"a new observation":     {"{}", `{"metadata":{"annotations":{"evenkeel.dev/observed":"{}"}}}`, "the annotation evenkeel.dev/observed"},
 		"another observation":   {`{"metadata":{"annotations":{"evenkeel.dev/observed":"{}"}}}`, `{"metadata":{"annotations":{"evenkeel.dev/observed":"{ }"}}}`, "the annotation evenkeel.dev/observed"},
@@ -108,9 +106,7 @@ func TestNumbersAndTimesThatNobodyReadsAreRejected(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	const ref, taken = `{"spec":{"configSource":{"local":{},"rolloutRef":{"name":"r",%s}}}}`, `{"spec":{"takenBack":{"rollout":"r",%s}}}`
 	const at = `,"assignedAt":"2026-01-02T03:04:05Z"`
-	assign := func(format, fields string) error {
-		return assert.Err(asAdmin().Patch(t.Context(), "self", types.MergePatchType, fmt.Appendf(nil, format, fields), metav1.PatchOptions{}))
-	}
+	assign := func(format, fields string) error { return merge(t, asAdmin(), "self", fmt.Sprintf(format, fields)) }
 	for _, numbers := range []string{`"revision":9223372036854775807,"attempt":1`, `"revision":1,"attempt":1000000001`} {
 		wantRefused(t, assign(ref, numbers+at), http.StatusUnprocessableEntity, "1000000000")
 		wantRefused(t, assign(taken, numbers+at), http.StatusUnprocessableEntity, "1000000000")
@@ -157,23 +153,18 @@ func revisionsAs(config *rest.Config) dynamic.ResourceInterface {
 func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	writer, controller := revisionsAs(configFor(configMapWriter)), revisionsAs(asController())
 	ctx := t.Context()
-	label := func(value string) []byte {
-		return []byte(`{"metadata":{"labels":{"evenkeel.dev/rollout":` + value + `}}}`)
-	}
-	patch := func(c dynamic.ResourceInterface, name string, data []byte) error {
-		return assert.Err(c.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}))
-	}
+	label := func(value string) string { return `{"metadata":{"labels":{"evenkeel.dev/rollout":` + value + `}}}` }
 
 	assert.NoError(t, assert.Err(controller.Create(ctx, revision("revision-1"), metav1.CreateOptions{})), "the controller cannot write a revision")
-	assert.OK(t, patch(controller, "revision-1", []byte(`{"metadata":{"labels":{"evenkeel.dev/revision":"2"}}}`)),
+	assert.OK(t, merge(t, controller, "revision-1", `{"metadata":{"labels":{"evenkeel.dev/revision":"2"}}}`),
 		"the controller cannot number a revision")
 	assert.NoError(t, assert.Err(writer.Create(ctx, plain("mine"), metav1.CreateOptions{})))
 	for what, err := range map[string]error{
 		"create one":          assert.Err(writer.Create(ctx, revision("planted"), metav1.CreateOptions{})),
-		"label one's own":     patch(writer, "mine", label(`"workers"`)),
-		"take the label away": patch(writer, "revision-1", label("null")),
-		"give it to another":  patch(writer, "revision-1", label(`"others"`)),
-		"change what it says": patch(writer, "revision-1", []byte(`{"data":{"kubelet":"c: d"}}`)),
+		"label one's own":     merge(t, writer, "mine", label(`"workers"`)),
+		"take the label away": merge(t, writer, "revision-1", label("null")),
+		"give it to another":  merge(t, writer, "revision-1", label(`"others"`)),
+		"change what it says": merge(t, writer, "revision-1", `{"data":{"kubelet":"c: d"}}`),
 		"delete it":           writer.Delete(ctx, "revision-1", metav1.DeleteOptions{}),
 		"delete all":          writer.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout}),
 	} {
@@ -184,8 +175,8 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	}
 
 	// The policy accepts every write to ConfigMaps that are not revisions.
-	assert.OK(t, patch(writer, "mine", []byte(`{"data":{"kubelet":"c: d"}}`)), "change one's own")
-	assert.OK(t, patch(writer, "mine", []byte(`{"metadata":{"labels":{"evenkeel.dev/revision":"7"}}}`)), "another label")
+	assert.OK(t, merge(t, writer, "mine", `{"data":{"kubelet":"c: d"}}`), "change one's own")
+	assert.OK(t, merge(t, writer, "mine", `{"metadata":{"labels":{"evenkeel.dev/revision":"7"}}}`), "another label")
 	assert.OK(t, writer.Delete(ctx, "mine", metav1.DeleteOptions{}), "delete one's own")
 	// Who cleans up after others may go on doing so.
 	for _, account := range []string{"generic-garbage-collector", "namespace-controller"} {

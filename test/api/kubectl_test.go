@@ -32,13 +32,17 @@ func mustKubectl(t *testing.T, args ...string) string {
 	return assert.Value(kubectl(t.Context(), args...))(t)
 }
 
+// kubectlAtEnd runs kubectl when the test ends.
+func kubectlAtEnd(t *testing.T, args ...string) {
+	t.Helper()
+	t.Cleanup(func() { assert.OK(t, assert.Err(kubectl(context.Background(), args...))) })
+}
+
 // applied applies manifests until the test ends.
 func applied(t *testing.T, manifests ...string) {
 	t.Helper()
 	mustKubectl(t, append([]string{"apply"}, manifests...)...)
-	t.Cleanup(func() {
-		assert.OK(t, assert.Err(kubectl(context.Background(), append([]string{"delete"}, manifests...)...)))
-	})
+	kubectlAtEnd(t, append([]string{"delete"}, manifests...)...)
 }
 
 func TestApplyingConfigBaseAgainChangesNothing(t *testing.T) {
@@ -71,7 +75,7 @@ func TestServerSideApplyAfterClientSideApplyNeedsForceConflicts(t *testing.T) {
 func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	given(t, "metadata: {name: shown}")
 	started := metav1.NewTime(time.Now().Add(-100 * time.Minute))
-	status := assert.Value(json.Marshal(map[string]any{"status": v1alpha1.NodeConfigStatus{
+	assert.NoError(t, assert.Err(reportAs(t, "shown", v1alpha1.NodeConfigStatus{
 		Assigned:      &v1alpha1.ConfigRevision{Name: "workers-3"},
 		Active:        &v1alpha1.ConfigRevision{Name: "workers-2", UID: "6d1e"},
 		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
@@ -82,8 +86,7 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, LastTransitionTime: started,
 			Reason: v1alpha1.ReasonValidationFailed,
 		}},
-	}}))(t)
-	assert.NoError(t, assert.Err(asNode("shown").Patch(t.Context(), "shown", types.MergePatchType, status, metav1.PatchOptions{}, "status")))
+	})))
 	wantTable(t, "get nc shown", "NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE",
 		"shown workers-3 workers-2 workers-1 False 100m (age)")
 	wantTable(t, "get nodeconfigs.evenkeel.dev shown -o wide",
@@ -194,8 +197,9 @@ func TestARolloutStatusBeyondItsBoundsIsRejected(t *testing.T) {
 		"message":              {`{"message":"` + strings.Repeat("a", 4097) + `"}`, `status.message: Too long`},
 		"revision":             {`{"updateRevision":{"number":1}}`, `status.updateRevision.configMapRef: Required value`},
 	} {
-		_, err := rolloutsAsAdmin().Patch(t.Context(), "bounds", types.MergePatchType, []byte(`{"status":`+test.status+`}`), metav1.PatchOptions{}, "status")
-		t.Run(name, func(t *testing.T) { wantRefused(t, err, 422, test.want) })
+		t.Run(name, func(t *testing.T) {
+			wantRefused(t, merge(t, rolloutsAsAdmin(), "bounds", `{"status":`+test.status+`}`, "status"), 422, test.want)
+		})
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
@@ -190,6 +191,12 @@ func removeAtEnd(t *testing.T, o client.Object) {
 	t.Cleanup(func() {
 		assert.OK(t, client.IgnoreNotFound(objects.Delete(context.Background(), o, client.GracePeriodSeconds(0))))
 	})
+}
+
+// merge patches an object, or its status.
+func merge(t *testing.T, of dynamic.ResourceInterface, name, patch string, subresource ...string) error {
+	t.Helper()
+	return assert.Err(of.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...))
 }
 
 func get(t *testing.T, name string) *unstructured.Unstructured {

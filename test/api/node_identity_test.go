@@ -87,13 +87,11 @@ func TestANodeCannotWriteAnotherNodesStatus(t *testing.T) {
 	node := asNode("self")
 	const want = "system:node:self tried to UPDATE NodeConfig other, but a node may only create and report"
 
-	_, err := node.Patch(t.Context(), "other", types.MergePatchType, []byte(`{"status":{"error":"forged"}}`),
-		metav1.PatchOptions{}, "status")
-	wantRefused(t, err, http.StatusForbidden, want)
+	wantRefused(t, merge(t, node, "other", `{"status":{"error":"forged"}}`, "status"), http.StatusForbidden, want)
 
 	o := get(t, "other")
 	o.Object["status"] = map[string]any{"error": "forged"}
-	_, err = node.UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	_, err := node.UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
 	wantRefused(t, err, http.StatusForbidden, want)
 
 	wantUnreported(t, "after both", get(t, "other"))
@@ -127,8 +125,7 @@ func TestANodeReportsOnlyTimesAndNumbersThatAreRead(t *testing.T) {
 		trial     = `{"trial":{"healthySeconds":0,"restarts":0,"crashLoopThreshold":3,"durationSeconds":%s}}`
 	)
 	report := func(format string, values ...any) error {
-		status := fmt.Sprintf(`{"status":`+format+`}`, values...)
-		return assert.Err(asNode("self").Patch(t.Context(), "self", types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"))
+		return merge(t, asNode("self"), "self", fmt.Sprintf(`{"status":`+format+`}`, values...), "status")
 	}
 	for _, status := range []string{
 		`{"lastKnownGood":{"since":"%s"}}`,

@@ -4,7 +4,6 @@
 package api_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,7 +24,7 @@ import (
 func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dynamic.DynamicClient) {
 	t.Helper()
 	mustKubectl(t, "create", "clusterrolebinding", user, "--clusterrole="+clusterRole, "--user="+user)
-	t.Cleanup(func() { assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "clusterrolebinding", user))) })
+	kubectlAtEnd(t, "delete", "clusterrolebinding", user)
 	config := configFor(user)
 	client := dynamic.NewForConfigOrDie(config)
 	assert.Eventually(t, user+" has "+clusterRole, func() bool {
@@ -40,9 +39,7 @@ func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dyna
 func alsoBound(t *testing.T, user, namespace, role string) {
 	t.Helper()
 	mustKubectl(t, "create", "rolebinding", user, "-n", namespace, "--role="+role, "--user="+user)
-	t.Cleanup(func() {
-		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "rolebinding", user, "-n", namespace)))
-	})
+	kubectlAtEnd(t, "delete", "rolebinding", user, "-n", namespace)
 }
 
 func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
@@ -53,23 +50,18 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 	operated, assigned := client.Resource(rollouts), client.Resource(nodeConfigs)
 	configMaps := core.CoreV1().ConfigMaps(v1alpha1.SystemNamespace)
 	given(t, "metadata: {name: self}")
-	t.Cleanup(func() {
-		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "configmap", "more-pods.0123456789", "-n", v1alpha1.SystemNamespace)))
-	})
+	kubectlAtEnd(t, "delete", "configmap", "more-pods.0123456789", "-n", v1alpha1.SystemNamespace)
 	ctx, all := t.Context(), metav1.ListOptions{}
 	elsewhere := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
-	merge := func(of dynamic.ResourceInterface, name, patch string, subresource ...string) error {
-		return assert.Err(of.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...))
-	}
 
 	wantAnswers(t, []answer{
 		{"create a rollout", assert.Err(operated.Create(ctx, rollout("operated", ""), metav1.CreateOptions{})), ""},
-		{"patch it", merge(operated, "operated", `{"spec":{"paused":true}}`), ""},
+		{"patch it", merge(t, operated, "operated", `{"spec":{"paused":true}}`), ""},
 		{"update it",
 			assert.Err(operated.Update(ctx, assert.Value(operated.Get(ctx, "operated", metav1.GetOptions{}))(t), metav1.UpdateOptions{})), ""},
 		{"list rollouts", assert.Err(operated.List(ctx, all)), ""},
 		{"watch rollouts", stop(operated.Watch(ctx, all)), ""},
-		{"write its status", merge(operated, "operated", `{"status":{"phase":"Complete"}}`, "status"),
+		{"write its status", merge(t, operated, "operated", `{"status":{"phase":"Complete"}}`, "status"),
 			`cannot patch resource "nodeconfigrollouts/status"`},
 		{"delete it", operated.Delete(ctx, "operated", metav1.DeleteOptions{}), ""},
 
@@ -77,7 +69,7 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 		{"watch NodeConfigs", stop(assigned.Watch(ctx, all)), ""},
 		{"assign a node something",
 			assert.Err(assigned.Patch(ctx, "self", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{})), ""},
-		{"write the status of a NodeConfig", merge(assigned, "self", `{"status":{"error":"none"}}`, "status"),
+		{"write the status of a NodeConfig", merge(t, assigned, "self", `{"status":{"error":"none"}}`, "status"),
 			`cannot patch resource "nodeconfigs/status"`},
 		{"create a NodeConfig", assert.Err(assigned.Create(ctx, parse("metadata: {name: another}"), metav1.CreateOptions{})),
 			`cannot create resource "nodeconfigs"`},

@@ -4,7 +4,6 @@
 package api_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 
@@ -28,12 +27,9 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 	ctx := t.Context()
 	_, operator := bound(t, "oscar", "evenkeel-operator")
 	mustKubectl(t, "create", "clusterrolebinding", "paul-views", "--clusterrole=evenkeel-view", "--user=paul")
-	t.Cleanup(func() {
-		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "clusterrolebinding", "paul-views")))
-	})
+	kubectlAtEnd(t, "delete", "clusterrolebinding", "paul-views")
 	_, asker := bound(t, "paul", "evenkeel-preflight")
 	asked := asker.Resource(preflights)
-	status := []byte(`{"status":{"phase":"Complete"}}`)
 	wantAnswers(t, []answer{
 		{"create one as operator", assert.Err(operator.Resource(preflights).Create(ctx, preflight("refused"), metav1.CreateOptions{})),
 			`cannot create resource "nodeconfigpreflights"`},
@@ -41,7 +37,7 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 		{"get it", assert.Err(asked.Get(ctx, "granted", metav1.GetOptions{})), ""},
 		{"watch all", stop(asked.Watch(ctx, metav1.ListOptions{})), ""},
 		{"delete it", asked.Delete(ctx, "granted", metav1.DeleteOptions{}), ""},
-		{"write its status", assert.Err(asked.Patch(ctx, "granted", types.MergePatchType, status, metav1.PatchOptions{}, "status")),
+		{"write its status", merge(t, asked, "granted", `{"status":{"phase":"Complete"}}`, "status"),
 			`cannot patch resource "nodeconfigpreflights/status"`},
 		{"create a rollout", assert.Err(asker.Resource(rollouts).Create(ctx, rollout("refused", ""), metav1.CreateOptions{})),
 			`cannot create resource "nodeconfigrollouts"`},

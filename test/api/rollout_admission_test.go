@@ -11,7 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
@@ -48,9 +47,7 @@ func typed(t *testing.T, spec json.RawMessage) *v1alpha1.NodeConfigRollout {
 
 func TestAnApprovalIsValidatedOnlyWhenItIsWritten(t *testing.T) {
 	givenRollout(t, "approved", `strategy: {steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}, {pause: {}}]}, approval: {revision: 1, step: 3}`)
-	patch := func(body string) error {
-		return assert.Err(rolloutsAsAdmin().Patch(t.Context(), "approved", types.MergePatchType, []byte(body), metav1.PatchOptions{}))
-	}
+	patch := func(body string) error { return merge(t, rolloutsAsAdmin(), "approved", body) }
 	assert.OK(t, patch(`{"spec":{"strategy":{"steps":[{"nodes":1}]}}}`), "fewer steps beside an old approval")
 	wantRefused(t, patch(`{"spec":{"approval":{"revision":2}}}`), http.StatusUnprocessableEntity, `spec.approval.step is 3, but the last step is 0`)
 	assert.OK(t, patch(`{"spec":{"approval":{"revision":2,"step":0}}}`))
@@ -61,7 +58,7 @@ func TestANodeCannotReadOrWriteRollouts(t *testing.T) {
 	givenRollout(t, "guarded", "")
 	node := rolloutsAs(nodeConfig("self"))
 	ctx := t.Context()
-	patch := []byte(`{"spec":{"paused":true},"status":{"phase":"Complete"}}`)
+	const patch = `{"spec":{"paused":true},"status":{"phase":"Complete"}}`
 	type write struct {
 		operation string
 		err       error
@@ -69,8 +66,8 @@ func TestANodeCannotReadOrWriteRollouts(t *testing.T) {
 	writes := func() []write {
 		return []write{
 			{"CREATE NodeConfigRollout guarded", assert.Err(node.Create(ctx, rollout("guarded", ""), metav1.CreateOptions{}))},
-			{"UPDATE NodeConfigRollout guarded", assert.Err(node.Patch(ctx, "guarded", types.MergePatchType, patch, metav1.PatchOptions{}))},
-			{"UPDATE NodeConfigRollout guarded", assert.Err(node.Patch(ctx, "guarded", types.MergePatchType, patch, metav1.PatchOptions{}, "status"))},
+			{"UPDATE NodeConfigRollout guarded", merge(t, node, "guarded", patch)},
+			{"UPDATE NodeConfigRollout guarded", merge(t, node, "guarded", patch, "status")},
 			{"DELETE NodeConfigRollout guarded", node.Delete(ctx, "guarded", metav1.DeleteOptions{})},
 			{"DELETE NodeConfigRollout *", node.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})},
 		}

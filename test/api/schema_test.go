@@ -175,9 +175,7 @@ func TestAStatusBeyondItsBoundsIsRejected(t *testing.T) {
 		"runMode":           {v1alpha1.NodeConfigStatus{RunMode: "Other"}, `supported values: "Host", "Bootstrap", "SelfHosted"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			patch, err := json.Marshal(map[string]any{"status": test.status})
-			assert.NoError(t, err)
-			_, err = asNode("bounds").Patch(t.Context(), "bounds", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			_, err := reportAs(t, "bounds", test.status)
 			wantRefused(t, err, http.StatusUnprocessableEntity, test.want)
 		})
 	}
