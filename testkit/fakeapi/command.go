@@ -5,6 +5,7 @@ package fakeapi
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
@@ -99,6 +101,13 @@ func (r Result) Want(t *testing.T, code int, texts []string, words ...string) {
 			t.Errorf("no %q in: %s", w, r.Err)
 		}
 	}
+}
+
+// Decoded returns what a command printed as JSON.
+func Decoded[T any](t *testing.T, r Result) (v T) {
+	t.Helper()
+	assert.NoError(t, json.Unmarshal([]byte(r.Out), &v), r)
+	return v
 }
 
 // Squeeze replaces runs of spaces by one space.

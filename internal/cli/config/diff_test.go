@@ -4,7 +4,6 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -39,8 +38,7 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	api.Run("config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").WantOutput(t,
 		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
 	api.Run("config", "diff", "node/compared-a", "rollout/compared@1").WantOutput(t, "no differences\n")
-	var d describe.Comparison
-	assert.NoError(t, json.Unmarshal([]byte(api.Run("config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").Out), &d))
+	d := fakeapi.Decoded[describe.Comparison](t, api.Run("config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json"))
 	assert.That(t, len(d.Differences) == 1 && d.Differences[0] == (describe.Difference{Field: "maxPods", A: "110", B: "130"}) &&
 		d.A.Name == "rollout/compared@1", "as JSON: %+v", d)
 }

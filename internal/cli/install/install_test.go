@@ -5,7 +5,6 @@ package install
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -217,8 +216,7 @@ func TestInstallEndsAtNodesThatDoNotFinish(t *testing.T) {
 			c.node("z", fakeapi.ComesBack)
 			got := c.Run("install", "--all-nodes", "--yes", "--timeout", "1m", "-o", "json")
 			got.Want(t, tt.code, nil, name+": FAILED: "+tt.why, "failed on "+name)
-			var r Report
-			c.must(json.Unmarshal([]byte(got.Out), &r))
+			r := fakeapi.Decoded[Report](c.t, got)
 			assert.That(t, len(r.Nodes) == 2 && r.Nodes[0].Name == name && r.Nodes[0].State == installer.Failed &&
 				strings.HasPrefix(r.Nodes[0].Why, tt.why) && r.Image == "evenkeel.dev/agent:v1.0.0", "the report is %+v", r)
 

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -89,8 +88,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 		"Assigned: local (nothing is assigned)\n", "Position: Waiting: the revision is stopped\n",
 		"- rollout broken does not assign revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
-	var v describe.Node
-	assert.NoError(t, json.Unmarshal([]byte(api.Run("node", "broken-a", "-o", "json").Out), &v))
+	v := fakeapi.Decoded[describe.Node](t, api.Run("node", "broken-a", "-o", "json"))
 	assert.That(t, v.Name == "broken-a" && v.Rollout == "broken" && v.State == "Failed" && v.Phase == "Halted" && v.Spec != nil &&
 		v.Status != nil && len(v.Next) == 2, "as JSON: %+v", v)
 

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,6 +24,8 @@ func newAPI(t *testing.T) *fakeapi.API {
 	t.Helper()
 	return fakeapi.New(t, NodesCommand, Command, AssignCommand)
 }
+
+type rows struct{ Items []describe.Row }
 
 func TestNodesListsConfigurations(t *testing.T) {
 	api := newAPI(t)
@@ -82,11 +83,8 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 		"standing-b Failed standing/1 local local False/NotHealthy - 120m Failed\n",
 		"standing-c NoAgent - - - no agent yet - - Skipped/Stale\n")
 	api.Run("nodes", "--rollout", "standing", "-o", "wide").WantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
-	var list struct{ Items []describe.Row }
-	got := api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")
-	assert.NoError(t, json.Unmarshal([]byte(got.Out), &list))
-	assert.That(t, len(list.Items) == 1 && list.Items[0].Name == "standing-b" &&
-		list.Items[0].Why == "NotHealthy: it was not healthy for 2m", "failed: %s", got.Out)
+	failed := fakeapi.Decoded[rows](t, api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")).Items
+	assert.That(t, len(failed) == 1 && failed[0].Name == "standing-b" && failed[0].Why == "NotHealthy: it was not healthy for 2m", "failed: %+v", failed)
 }
 
 func TestARightThatIsMissingIsNamed(t *testing.T) {
@@ -163,10 +161,9 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	assert.That(t, got.Err == want && wide.Err == want, "the notes are %q and %q, want %q", got.Err, wide.Err, want)
 
 	got = api.Run("nodes", "-l", "pool=kinds", "-o", "json")
-	var list struct{ Items []describe.Row }
-	err := json.Unmarshal([]byte(got.Out), &list)
-	assert.Must(t, err == nil && len(list.Items) == 4 && got.Err == "", "as JSON: %+v, %v", got, err)
-	row := list.Items[0]
+	list := fakeapi.Decoded[rows](t, got).Items
+	assert.Must(t, len(list) == 4 && got.Err == "", "as JSON: %+v", got)
+	row := list[0]
 	assert.That(t, row.RunMode == "SelfHosted" && row.ComponentVersion == "v1.37.0" && row.AgentVersion == "v0.1.0", "as JSON: %+v", row)
 	api.Run("node", "kinds-a").WantOutput(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
 	api.Run("node", "kinds-b").WantOutput(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
@@ -179,9 +176,7 @@ func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	api.AddAgent("b", "fewer", nil, nil)
 	healths := func() (out []describe.Standing, notes string) {
 		r := api.Run("nodes", "-o", "json")
-		var list struct{ Items []describe.Row }
-		assert.NoError(t, json.Unmarshal([]byte(r.Out), &list), r)
-		for _, row := range list.Items {
+		for _, row := range fakeapi.Decoded[rows](t, r).Items {
 			out = append(out, row.Standing)
 		}
 

@@ -4,7 +4,6 @@
 package version
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,9 +33,8 @@ func leaseOf(api *fakeapi.API, holder string, labels map[string]string) {
 func inCluster(t *testing.T, api *fakeapi.API) Report {
 	t.Helper()
 	said := api.Run("version", "-o", "json")
-	var v Report
-	err := json.Unmarshal([]byte(said.Out), &v)
-	assert.Must(t, err == nil && said.Code == 0, "exit %d, %v: %s%s", said.Code, err, said.Out, said.Err)
+	assert.Must(t, said.Code == 0, "exit %d: %s%s", said.Code, said.Out, said.Err)
+	v := fakeapi.Decoded[Report](t, said)
 	want := program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd")
 	assert.That(t, v.Client == want, "the client is %+v, want %+v", v.Client, want)
 	v.Client = program.Info{}
