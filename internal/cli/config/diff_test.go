@@ -30,7 +30,9 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	api.AddRollout("compared", "compared", fakeapi.Pods(130), func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.History = []v1alpha1.RolloutOutcome{fakeapi.SucceededAs(2, second), fakeapi.SucceededAs(1, first)}
 	})
-	api.AddAgent("compared-a", "compared", fakeapi.ByRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = fakeapi.Runs(first) })
+	api.AddAgent("compared-a", "compared", fakeapi.ByRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active = fakeapi.Runs(first)
+	})
 
 	got := api.Run("config", "diff", "node/compared-a", "rollout/compared@2")
 	want := fmt.Sprintf("--- node/compared-a (ConfigMap evenkeel-system/%s)\n+++ rollout/compared@2 (ConfigMap evenkeel-system/%s)\nmaxPods: 110 -> 120\npodsPerCore: unset -> 7\n", first.Name, second.Name)

@@ -98,13 +98,15 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 func TestNodeShowsItsDrain(t *testing.T) {
 	api := newAPI(t)
 	since := metav1.NewTime(time.Now().Add(-3*time.Minute - 30*time.Second).Truncate(time.Second))
-	rev := api.AddRolledOut("drained", func(r *v1alpha1.NodeConfigRollout) {
+	rev := api.AddRevision("drained", 1, "maxPods: 110\n")
+	r := api.AddRollout("drained", "drained", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(rev.Namespace, rev.Name)
 		r.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(rev)}
+		r.Status.Attempt = 1
 		r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "drained-a", Since: since, Message: "1 pod to evict (shop/web-1): its budget\x1b[2J allows no disruption"}}
 		r.Status.Controller = &v1alpha1.RolloutController{Namespace: v1alpha1.SystemNamespace, AgentTimeout: metav1.Duration{Duration: time.Minute}, Drain: new(true)}
 	})
-	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "drained"}}
-	api.Read(r)
 	for _, name := range []string{"drained-a", "drained-b"} {
 		n := api.AddNode(name, "drained", "z1")
 		taint := corev1.Taint{Key: v1alpha1.TaintDraining, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}

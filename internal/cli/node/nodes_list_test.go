@@ -74,7 +74,8 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	api := newAPI(t)
 	rev := api.AddRolledOut("standing", nil)
 	api.AddAgent("standing-a", "standing", fakeapi.ByRollout("standing", 1, rev, nil), fakeapi.Proved(rev))
-	api.AddAgent("standing-b", "standing", fakeapi.ByRollout("standing", 1, rev, nil), fakeapi.Failed(v1alpha1.ReasonNotHealthy, "it was not healthy for 2m"))
+	api.AddAgent("standing-b", "standing", fakeapi.ByRollout("standing", 1, rev, nil),
+		fakeapi.Failed(v1alpha1.ReasonNotHealthy, "it was not healthy for 2m"))
 	api.AddNode("standing-c", "standing", "z1")
 	api.AddNode("unselected", "another", "z1")
 	api.Run("nodes", "--rollout", "standing").WantOutput(t,
@@ -84,7 +85,8 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 		"standing-c NoAgent - - - no agent yet - - Skipped/Stale\n")
 	api.Run("nodes", "--rollout", "standing", "-o", "wide").WantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
 	failed := fakeapi.Decoded[rows](t, api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")).Items
-	assert.That(t, len(failed) == 1 && failed[0].Name == "standing-b" && failed[0].Why == "NotHealthy: it was not healthy for 2m", "failed: %+v", failed)
+	assert.That(t, len(failed) == 1 && failed[0].Name == "standing-b" && failed[0].Why == "NotHealthy: it was not healthy for 2m",
+		"failed: %+v", failed)
 }
 
 func TestARightThatIsMissingIsNamed(t *testing.T) {
@@ -172,7 +174,8 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	api := newAPI(t)
 	bad := api.AddRevision("fewer-rights", 1, "maxPods: 7\n")
-	api.AddAgent("a", "fewer", fakeapi.ByRollout("fewer-rights", 1, bad, nil), fakeapi.Failed(v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times"))
+	api.AddAgent("a", "fewer", fakeapi.ByRollout("fewer-rights", 1, bad, nil),
+		fakeapi.Failed(v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times"))
 	api.AddAgent("b", "fewer", nil, nil)
 	healths := func() (out []describe.Standing, notes string) {
 		r := api.Run("nodes", "-o", "json")

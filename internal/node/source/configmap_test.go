@@ -378,7 +378,8 @@ func TestCheckpointedConfigMapIsNotReturnedAgain(t *testing.T) {
 		s := NewConfigMapSource(admin, own, &disk{checkpoints: c.checkpoints}, quiet())
 		s.see(cm, nil)
 		a, _ := s.compose()
-		assert.That(t, a.Kind == trial.Assigned && (a.ConfigMap != nil) == c.handedOver && a.Config.Revision == has && string(a.Payload.Data) == kubelet110,
+		assert.That(t, a.Kind == trial.Assigned && a.Config.Revision == has && string(a.Payload.Data) == kubelet110 &&
+			(a.ConfigMap != nil) == c.handedOver,
 			"on disk is %s: answer %+v, want %s with its payload, and an object to write: %t", c.name, a, has, c.handedOver)
 	}
 }
