@@ -223,7 +223,7 @@ func TestVerbosityMasksCredentials(t *testing.T) {
 		}
 	}
 
-	if all := strings.Join(seen, " "); !strings.Contains(all, "Bearer open-sesame-1") || !strings.Contains(all, "Basic YWxpOmJhYmEtNDA=") {
-		t.Errorf("the credentials were not sent: %q", all)
-	}
+	all := strings.Join(seen, " ")
+	assert.That(t, strings.Contains(all, "Bearer open-sesame-1") && strings.Contains(all, "Basic YWxpOmJhYmEtNDA="),
+		"the credentials were not sent: %q", all)
 }

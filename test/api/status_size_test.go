@@ -101,20 +101,18 @@ func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
 	given(t, "metadata: {name: largest}")
 	status := largestStatus(t)
 	o := assert.Value(reportAs(t, "largest", status))(t)
-	if size := stored(t, o); size > v1alpha1.MaxStatusBytes || size < v1alpha1.MaxStatusBytes-1024 {
-		t.Errorf("%d bytes are stored, want at most %d and not much less", size, v1alpha1.MaxStatusBytes)
-	}
+	size := stored(t, o)
+	assert.That(t, size <= v1alpha1.MaxStatusBytes && size >= v1alpha1.MaxStatusBytes-1024,
+		"%d bytes are stored, want at most %d and not much less", size, v1alpha1.MaxStatusBytes)
 
 	// One byte more is refused in each of its strings, whether its own bound or
 	// the whole's forbids it.
 	paths := 0
 	eachString(content(t, status), "status", func(path string, longer func() map[string]any) {
 		paths++
-		if _, err := reportAs(t, "largest", longer()); err == nil {
-			t.Errorf("one byte more in %s was taken", path)
-		} else {
-			wantRefused(t, err, http.StatusUnprocessableEntity)
-		}
+		t.Run(path, func(t *testing.T) {
+			wantRefused(t, assert.Err(reportAs(t, "largest", longer())), http.StatusUnprocessableEntity)
+		})
 	})
 	assert.That(t, paths >= 200, "only %d strings were tried", paths)
 }

@@ -139,10 +139,8 @@ func TestEachFateOfARequest(t *testing.T) {
 			assert.That(t, !tt.fate.Instant || time.Since(began) == 0, "%s: it took %s", name, time.Since(began))
 		}
 
-		if _, err := post("delayed", Fate{Delayed: time.Minute, Reset: true}); !errors.Is(err, syscall.ECONNRESET) || s.Get("nodes", "", "delayed", &map[string]any{}) {
-			t.Errorf("delayed: %v", err)
-		}
-
+		assert.Is(t, assert.Err(post("delayed", Fate{Delayed: time.Minute, Reset: true})), syscall.ECONNRESET, "delayed")
+		assert.That(t, !s.Get("nodes", "", "delayed", &map[string]any{}), "a delayed request was carried out at once")
 		time.Sleep(2 * time.Minute)
 		assert.That(t, s.Get("nodes", "", "delayed", &map[string]any{}), "a delayed request was not carried out")
 	})

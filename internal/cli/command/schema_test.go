@@ -118,12 +118,10 @@ func TestNotesAboutUnknownFieldsAreLimited(t *testing.T) {
 	}
 
 	notes, err := checked(t, fields.String())
-	if want := "note: and 995 more unknown fields\n"; err != nil || strings.Count(notes, "\n") != 6 || !strings.HasSuffix(notes, want) {
-		t.Errorf("%v, %q; want five notes and %q", err, notes, want)
-	}
-	if notes, err = checked(t, "a: 1\nb: 1\nc: 1\nd: 1\ne: 1\nf: 1"); err != nil || !strings.HasSuffix(notes, "note: and 1 more unknown field\n") {
-		t.Errorf("%v, %q", err, notes)
-	}
+	assert.That(t, err == nil && strings.Count(notes, "\n") == 6 && strings.HasSuffix(notes, "note: and 995 more unknown fields\n"),
+		"%v, %q; want five notes and the number of the others", err, notes)
+	notes, err = checked(t, "a: 1\nb: 1\nc: 1\nd: 1\ne: 1\nf: 1")
+	assert.That(t, err == nil && strings.HasSuffix(notes, "note: and 1 more unknown field\n"), "%v, %q", err, notes)
 }
 
 func TestAProtectedFieldIsANoteOnlyIfItIsThere(t *testing.T) {

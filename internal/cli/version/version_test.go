@@ -44,10 +44,7 @@ func inCluster(t *testing.T, api *fakeapi.API) Report {
 
 func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 	api := fakeapi.New(t, Command)
-	if got := inCluster(t, api); got.Controller != nil || got.Agents != nil {
-		t.Fatalf("of an empty cluster it says %+v", got)
-	}
-
+	assert.NoDiff(t, cmp.Diff(Report{}, inCluster(t, api)), "of an empty cluster")
 	for i, version := range []string{"v0.2.0", "v0.3.0", "v0.3.0", ""} {
 		api.AddNodeConfig(fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}

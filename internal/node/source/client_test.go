@@ -20,9 +20,7 @@ import (
 
 func TestClientNeedsKubeconfigAndUserAgent(t *testing.T) {
 	for _, c := range [][2]string{{"", "a"}, {"a", ""}} {
-		if _, err := NewClient(c[0], c[1]); err == nil {
-			t.Errorf("NewClient(%q, %q) succeeded", c[0], c[1])
-		}
+		assert.That(t, assert.Err(NewClient(c[0], c[1])) != nil, "NewClient(%q, %q) succeeded", c[0], c[1])
 	}
 }
 
@@ -69,8 +67,8 @@ func TestKubeletTransportNeedsKubeconfig(t *testing.T) {
 }
 
 func TestClientsShareOneConnection(t *testing.T) {
-	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
-		assert.That(t, err != nil && strings.Contains(err.Error(), "needs a configuration and an HTTP client"), "with a nil argument: %v", err)
+	for _, err := range []error{assert.Err(NewClientFor(nil, http.DefaultClient)), assert.Err(NewClientFor(&rest.Config{}, nil))} {
+		assert.ErrorHas(t, err, "needs a configuration and an HTTP client", "with a nil argument")
 	}
 
 	config := assert.Value(clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared"))))(t)
@@ -83,5 +81,3 @@ func TestClientsShareOneConnection(t *testing.T) {
 		assert.NoError(t, assert.Err(c.KubeletTransport()), "to a kubelet")
 	}
 }
-
-func errOf(_ *Client, err error) error { return err }

@@ -68,15 +68,15 @@ func awaitEdit(t *testing.T, s *ConfigMapSource, cm *corev1.ConfigMap, kubelet s
 func TestConfigMapCreateEditDelete(t *testing.T) {
 	node := newName("node")
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
-	if a := s.First(t.Context()); a.Kind != trial.Unassigned || a.Config != (trial.Config{AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node}) || a.Generation != 0 {
-		t.Errorf("without an object the first answer is %+v, want Unassigned, and the object", a)
-	}
-
+	nothing := trial.Config{AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node}
+	a := s.First(t.Context())
+	assert.That(t, a.Kind == trial.Unassigned && a.Config == nothing && a.Generation == 0,
+		"without an object the first answer is %+v, want Unassigned, and the object", a)
 	cm := createOwn(t, node, kubelet110)
-	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	a = awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	want := trial.Config{
 		Revision: revisionOf(cm, kubelet110), ConfigRevision: v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(kubelet110))},
-		AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node,
+		AssignedBy: nothing.AssignedBy,
 	}
 	assert.NoDiff(t, cmp.Diff(want, a.Config), "the configuration")
 	assert.That(t, string(a.Payload.Data) == kubelet110 && a.PayloadErr == nil && a.Generation == 0, "answer %+v, want the payload, and no generation", a)
@@ -87,14 +87,13 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	assert.That(t, a.Config == want, "back to the first content it is %+v, want %+v", a.Config, want)
 
 	deleteConfigMap(t, cm)
-	if a := awaitAnswer(t, s, "the deletion", kind(trial.Unassigned)); a.Config != (trial.Config{AssignedBy: want.AssignedBy}) || a.ConfigMap != nil || !strings.Contains(a.Cause, " does not exist, and the configuration of this node") {
-		t.Errorf("after the deletion %+v, want the object and nothing else", a)
-	}
-
+	a = awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
+	assert.That(t, a.Config == nothing && a.ConfigMap == nil && strings.Contains(a.Cause, " does not exist, and the configuration of this node"),
+		"after the deletion %+v, want the object and nothing else", a)
 	again := createOwn(t, node, kubelet110)
-	if a := awaitAnswer(t, s, "the new object", kind(trial.Assigned)); a.Config.Revision != revisionOf(again, kubelet110) || again.UID == cm.UID {
-		t.Errorf("the same content in a new object is revision %s, want another than %s", a.Config.Revision, want.Revision)
-	}
+	a = awaitAnswer(t, s, "the new object", kind(trial.Assigned))
+	assert.That(t, a.Config.Revision == revisionOf(again, kubelet110) && again.UID != cm.UID,
+		"the same content in a new object is revision %s, want another than %s", a.Config.Revision, want.Revision)
 }
 
 func TestFirstWaitsForConfigMapWhoseCheckpointEqualsGet(t *testing.T) {

@@ -68,9 +68,8 @@ func TestChangedContentOfRecordedUIDIsInvalidUntilRestored(t *testing.T) {
 		" for that UID, but now it is " + payload.Digest("kubelet", []byte(edited)) + "; create a new ConfigMap to change it"
 	assert.That(t, a.Cause == want && a.Reason == v1alpha1.ReasonObjectChanged, "cause %q, reason %q, want %q", a.Cause, a.Reason, want)
 	editConfigMap(t, cm, map[string]any{"data": map[string]string{"kubelet": kubelet110}})
-	if a = awaitAnswer(t, s, "the content to be back", kind(trial.Assigned)); a.Reason != "" || a.Payload.SHA256 != recorded {
-		t.Errorf("answer %+v, want the payload on record", a)
-	}
+	a = awaitAnswer(t, s, "the content to be back", kind(trial.Assigned))
+	assert.That(t, a.Reason == "" && a.Payload.SHA256 == recorded, "answer %+v, want the payload on record", a)
 }
 
 func TestUndecodablePayloadIsAssigned(t *testing.T) {

@@ -146,10 +146,8 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	see("the node's end", func(s NodeState) bool { return !s.Exists })
 
 	w.Stop()
-	if s := w.Current(); s.Complete || s.Reachable {
-		t.Errorf("the watch is stopped, but its state is %+v", s)
-	}
-
+	s = w.Current()
+	assert.That(t, !s.Complete && !s.Reachable, "the watch is stopped, but its state is %+v", s)
 	before := p.count("watch")
 	w.Stop()
 	w.Start(t.Context())
@@ -289,12 +287,11 @@ func TestBoundSaysWhyThePodsCannotBeRead(t *testing.T) {
 	p := newProxy(t, node)
 	w := NewNodeWatch(newClient(t, p.Kubeconfig), node)
 	stranger := NewNodeWatch(w.client, "another-node")
-	if _, _, err := stranger.Bound(t.Context()); err == nil || !strings.Contains(err.Error(), "the pods of node another-node") || !strings.Contains(err.Error(), "check the authorizers") {
-		t.Errorf("of another node: %v", err)
-	}
-
+	_, _, err := stranger.Bound(t.Context())
+	assert.ErrorHas(t, err, "the pods of node another-node")
+	assert.ErrorHas(t, err, "check the authorizers")
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	_, _, err := w.Bound(ctx)
+	_, _, err = w.Bound(ctx)
 	assert.That(t, err != nil, "no error after the deadline")
 }

@@ -295,10 +295,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 	timer := time.NewTimer(20 * time.Second) // the test is that nothing happens
 	defer timer.Stop()
 	<-timer.C
-	if n := p.count() - before; n != 0 {
-		t.Errorf("%d requests in 20 s, want none: %v", n, p.requests[before:])
-	}
-
+	assert.That(t, p.count() == before, "requests in 20 s, want none: %v", p.requests[before:])
 	a := s.Current()
 	assert.That(t, a.Kind == trial.Assigned, "afterwards %+v", a)
 }

@@ -74,10 +74,9 @@ func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 	report := Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "all checks passed", Message: "using current (UID: 1)"}, KubeletStart: start}
 	r.Report(report)
 	s := awaitStatus(t, node, "a")
-	if c := s.Conditions[0]; s.ObservedGeneration != 1 || c.Reason != "LocalInit" || c.ObservedGeneration != 1 || c.LastTransitionTime.IsZero() {
-		t.Errorf("status %+v", s)
-	}
-
+	written := s.Conditions[0]
+	assert.That(t, s.ObservedGeneration == 1 && written.Reason == "LocalInit" && written.ObservedGeneration == 1 &&
+		!written.LastTransitionTime.IsZero(), "status %+v", s)
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Type != "" })
 	assert.That(t, c.Status == "True" && c.Reason == "all checks passed" && c.Message == "using current (UID: 1)" && c.LastHeartbeatTime.Time.Equal(start.Truncate(time.Second)) && !c.LastTransitionTime.IsZero(),
 		"condition %+v", c)
@@ -98,16 +97,12 @@ func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
 	assert.That(t, first.Status == "Unknown" && first.Reason == "NothingAssigned" && ok.Message == "m", "%+v, %+v", first, ok)
 	report.Configured.Message = "b" // another generation
 	r.Report(report)
-	if c := is("b"); !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
-		t.Errorf("the transition moved from %v to %v with a message", first.LastTransitionTime, c.LastTransitionTime)
-	}
-
+	second := is("b")
+	assert.That(t, second.LastTransitionTime.Equal(&first.LastTransitionTime), "the transition moved with a message: %+v, %+v", first, second)
 	report.Configured = metav1.Condition{Status: "True", Reason: "AllChecksPassed", Message: "c"}
 	r.Report(report)
-	if c := is("c"); c.Status != "True" || c.LastTransitionTime.IsZero() {
-		t.Errorf("%+v", c)
-	}
-
+	last := is("c")
+	assert.That(t, last.Status == "True" && !last.LastTransitionTime.IsZero(), "%+v", last)
 	assert.Equal(t, p.count("PATCH", "/nodes/"), 3, "writes")
 }
 
@@ -180,9 +175,8 @@ func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	r.Report(Report{Status: someStatus("newest")})
 	p.fail(nil)
 	awaitStatus(t, node, "newest")
-	if n := p.count("PATCH", "/nodeconfigs/"); n > 2 { // an attempt may have begun before the newest report
-		t.Errorf("%d writes, want at most 2", n)
-	}
+	n := p.count("PATCH", "/nodeconfigs/") // an attempt may have begun before the newest report
+	assert.That(t, n <= 2, "%d writes, want at most 2", n)
 }
 
 func TestNodeThatRegistersLaterGetsItsCondition(t *testing.T) {
@@ -333,9 +327,8 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 	agent := &statusWriter{client: w.client, node: node, now: w.now} // after a restart
 	status := someStatus("a")
 	status.PodsUnreadyOnRestart = new(int64(6))
-	if err := agent.write(t.Context(), Report{Status: status}); err != nil || stored() != 6 {
-		t.Errorf("after a restart of the agent the status says %d (%v), want 6", stored(), err)
-	}
+	assert.NoError(t, agent.write(t.Context(), Report{Status: status}))
+	assert.Equal(t, stored(), 6, "after a restart of the agent the status says")
 }
 
 // A status without drift is that of an agent that has not compared its kubelet
