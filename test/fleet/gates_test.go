@@ -92,14 +92,14 @@ failurePolicy: {action: Rollback}
 	st := r.await(at(1, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateEmpty), updated(1))
 	assert.That(t, strings.Contains(st.Message, "gate errors has no data: the result is empty or NaN; query: sum(gate_errors); correct what"),
 		"the message is %q", st.Message)
-	x := condition(st, v1alpha1.ConditionDegraded)
-	assert.That(t, x.Status == "True" && x.Reason == "GatesNotPassing", "Degraded is %+v", x)
-	s.same("have the first revision while there is no data", s.given(st.UpdateRevision.ConfigMapRef), s.everGiven(st.UpdateRevision.ConfigMapRef))
-	n := len(s.given(st.UpdateRevision.ConfigMapRef))
-	assert.That(t, n == 1, "%d nodes have the revision, want 1", n)
+	reason, _ := degraded(st)
+	assert.Equal(t, reason, "GatesNotPassing", "Degraded")
+	have := s.those(gives, st.UpdateRevision.ConfigMapRef)
+	s.same("have the first revision while there is no data", have, s.everGiven(st.UpdateRevision.ConfigMapRef))
+	assert.Equal(t, len(have), 1, "nodes that have the revision")
 	metric.set("0.25")
 	good := r.complete(1)
-	s.same("run the first revision", s.running(good), s.nodes(0, 4))
+	s.same("run the first revision", s.those(runs, good), s.nodes(0, 4))
 
 	// The canary is healthy, but the metric is not. The controller is killed
 	// between the two failures.
@@ -120,10 +120,9 @@ failurePolicy: {action: Rollback}
 	assert.That(t, last.History[0].Outcome == v1alpha1.OutcomeRolledBack && last.History[0].Reason == v1alpha1.HaltGateFailed,
 		"the history says %+v", last.History[0])
 	bad := last.UpdateRevision.ConfigMapRef
-	n = len(s.everGiven(bad))
-	assert.That(t, n == 1, "%d nodes were assigned the bad revision, want 1", n)
+	assert.Equal(t, len(s.everGiven(bad)), 1, "nodes that were assigned the bad revision")
 	s.until("every node runs the first revision", func() (string, bool) {
-		on := s.running(good)
+		on := s.those(runs, good)
 		return strings.Join(on, " "), len(on) == 4
 	})
 	metrics := metricsOf(t, controller)

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,11 +27,10 @@ import (
 // does: by server-side apply, with all fields that its repository has.
 func (r *rollout) applied(fields string) {
 	r.t.Helper()
-	object := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":%q},"spec":{
-		"nodeSelector":{"matchLabels":{"pool":%q}},"strategy":{"maxUnavailable":"100%%","steps":[{"nodes":"100%%"}]},
-		"template":{"kubelet":{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration",%s}}}}`, r.as, r.name, fields)
-	o := &v1alpha1.NodeConfigRollout{}
-	o.Name = r.as
+	object := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":%[1]q},"spec":{
+		"nodeSelector":{"matchLabels":{"pool":%[1]q}},"strategy":{"maxUnavailable":"100%%","steps":[{"nodes":"100%%"}]},
+		"template":{"kubelet":{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration",%[2]s}}}}`, r.name, fields)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 	r.do(kube.Patch(r.t.Context(), o, client.RawPatch(types.ApplyPatchType, []byte(object)), client.FieldOwner("gitops"), client.ForceOwnership))
 }
 
@@ -44,7 +43,7 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	r.applied(`"maxPods":102`)
 	second := r.complete(2)
 
-	s.plugin(0, "rollout", "undo", r.as)
+	s.plugin(0, "rollout", "undo", r.name)
 	assert.Equal(t, r.complete(3), first, "revision 3")
 	const holds = "; spec.pin holds this revision in place of the template (revision 2)"
 	r.applied(`"maxPods":102`) // what the repository has
@@ -52,8 +51,8 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
 	}
 
-	s.same("run the first revision", s.running(first), s.nodes(0, 2))
-	out := s.plugin(0, "rollout", "plan", r.as)
+	s.same("run the first revision", s.those(runs, first), s.nodes(0, 2))
+	out := s.plugin(0, "rollout", "plan", r.name)
 	assert.That(t, strings.Contains(out, "2 of 2 nodes updated"), "the plan is\n%s", out)
 
 	r.applied(`"maxPods":103`) // another template is the target
@@ -65,17 +64,18 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	r.applied(`"maxPods":102`) // reverted to what was undone
 	assert.Equal(t, r.complete(5), first, "revision 5")
 
-	s.removeConfigMap(first.Name)
+	s.do(kube.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: first.Name}}))
 	st := r.await(that("the pinned revision is gone", func(st *status) bool {
-		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool { return c.Type == "Degraded" && c.Reason == "RevisionGone" })
+		reason, _ := degraded(st)
+		return reason == "RevisionGone"
 	}))
 	assert.That(t, st.Phase == v1alpha1.RolloutInvalid && strings.Contains(st.Message, "there is no ConfigMap "+first.Name),
 		"%s: %s", st.Phase, st.Message)
-	s.same("still run the first revision", s.running(first), s.nodes(0, 2))
+	s.same("still run the first revision", s.those(runs, first), s.nodes(0, 2))
 
-	s.plugin(0, "rollout", "unpin", r.as, "--yes")
+	s.plugin(0, "rollout", "unpin", r.name, "--yes")
 	assert.Equal(t, r.complete(6), second, "the content of revision 6 is the template's")
-	s.same("run the second revision", s.running(second), s.nodes(0, 2))
+	s.same("run the second revision", s.those(runs, second), s.nodes(0, 2))
 }
 
 // health returns what GitOps controllers make of an object: kstatus and Argo
@@ -113,21 +113,21 @@ func (s *scenario) judged(kind, name, kstatus, argo string) {
 
 func TestGitOpsControllersSeeRolloutsAndNodesAsTheyAre(t *testing.T) {
 	t.Parallel()
-	s := play(t, "judged", 3)
+	s := play(t, "judged", 3, faulty("crashloop,field=maxPods:103"))
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
 failurePolicy: {maxFailures: 1}
 `)
 	rollout := func(kstatus, argo string) {
 		t.Helper()
-		s.judged("NodeConfigRollout", r.as, kstatus, argo)
+		s.judged("NodeConfigRollout", r.name, kstatus, argo)
 	}
 	rollout("InProgress", "Progressing")
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	rollout("InProgress", "Suspended")
 	r.approve(1, 2)
 	on := func() string {
-		given := s.given(r.object().Status.UpdateRevision.ConfigMapRef)
+		given := s.those(gives, r.object().Status.UpdateRevision.ConfigMapRef)
 		assert.Must(t, len(given) != 0, "no node has it")
 		return given[0]
 	}
@@ -152,7 +152,6 @@ failurePolicy: {maxFailures: 1}
 	rollout("InProgress", "Suspended")
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 
-	s.fault("crashloop,field=maxPods:103", s.nodes(0, 3)...)
 	r.push("maxPods: 103")
 	r.await(at(4, v1alpha1.RolloutHalted))
 	rollout("Failed", "Degraded")

@@ -53,23 +53,15 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if !given("test.parallel") {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
-			panic(err)
-		}
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
 	}
 
+	flag.Parse() // the command line has precedence
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
 		cluster = c
 		return run(ctx, m)
 	}))
-}
-
-func given(name string) bool {
-	found := false
-	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
-	return found
 }
 
 func run(ctx context.Context, m *testing.M) (code int, err error) {
@@ -89,7 +81,9 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 		return 0, err
 	}
 
-	watched = record(context.Background())
+	if watched, err = record(context.Background()); err != nil {
+		return 0, err
+	}
 	if shared, err = startController("--leader-elect=false"); err != nil {
 		return 0, err
 	}

@@ -12,6 +12,11 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller/notify"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -68,7 +73,8 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 	}
 
 	canary := s.node(0) // without a selector, it is not the first one
-	s.label("canary", "yes", canary)
+	s.do(kube.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: canary}},
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"canary":"yes"}}}`))))
 	c := begin()
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, canarySelector: {canary: "yes"}, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)

@@ -13,10 +13,9 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // recorder keeps every version of every NodeConfig, in the order in which they
@@ -24,69 +23,40 @@ import (
 type recorder struct {
 	mu   sync.Mutex
 	seen []version
-	now  map[string]client.Object // that there are
-	at   int                      // moments
-	lost bool                     // versions that follow are of one moment
 }
 
 type version struct {
-	name   string
-	config *v1alpha1.NodeConfig // nil: it was deleted
-	at     int                  // the moment; the order of versions from one list is unknown
+	*v1alpha1.NodeConfig
+	deleted bool
 }
 
-// record records versions until ctx ends, and returns when it has begun. After
-// an outage, which can hide versions, it goes on with all existing objects.
-func record(ctx context.Context) *recorder {
-	r := &recorder{now: map[string]client.Object{}, lost: true}
-	begun := make(chan struct{})
-	begin := sync.OnceFunc(func() { close(begun) })
-	setLost := func(is bool) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.lost = is
-		r.at++
-	}
-	feed := fleet.Feed{
-		API: kube, List: &v1alpha1.NodeConfigList{},
-		Set:    fleet.Typed(func(nc *v1alpha1.NodeConfig) { r.add(nc.Name, nc) }),
-		Remove: func(o client.Object) { r.add(o.GetName(), nil) },
-		Known:  func() []client.Object { return slices.Collect(maps.Values(r.now)) },
-		Synced: func() { setLost(false); begin() },
-		Lost:   func(error) { setLost(true) },
-	}
-	go feed.Run(ctx)
-	<-begun
-
-	return r
-}
-
-// add records a version of a NodeConfig; nil: it was deleted.
-func (r *recorder) add(name string, nc *v1alpha1.NodeConfig) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.lost {
-		r.at++
+// record records versions until ctx ends. If its watch ended before, caughtUp
+// would fail.
+func record(ctx context.Context) (*recorder, error) {
+	feed, err := kube.Watch(ctx, &v1alpha1.NodeConfigList{})
+	if err != nil {
+		return nil, err
 	}
 
-	r.seen = append(r.seen, version{name, nc, r.at})
-	if delete(r.now, name); nc != nil {
-		r.now[name] = nc
-	}
+	r := &recorder{}
+	go func() {
+		for e := range feed.ResultChan() {
+			if nc, ok := e.Object.(*v1alpha1.NodeConfig); ok {
+				r.mu.Lock()
+				r.seen = append(r.seen, version{nc, e.Type == watch.Deleted})
+				r.mu.Unlock()
+			}
+		}
+	}()
+
+	return r, nil
 }
 
 // of returns the recorded versions of a scenario's nodes.
 func (r *recorder) of(s *scenario) []version {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []version
-	for _, v := range r.seen {
-		if s.owns(v.name) {
-			out = append(out, v)
-		}
-	}
-
-	return out
+	return slices.DeleteFunc(slices.Clone(r.seen), func(v version) bool { return !s.owns(v.Name) })
 }
 
 // owns reports whether a node is one of the scenario's.
@@ -98,26 +68,16 @@ func (s *scenario) owns(node string) bool {
 
 // replay shows all that the nodes of a scenario went through up to now, change
 // by change.
-func (s *scenario) replay(visit func(name string, now map[string]*v1alpha1.NodeConfig)) {
+func (s *scenario) replay(visit func(changed version, now map[string]*v1alpha1.NodeConfig)) {
 	s.t.Helper()
 	s.caughtUp()
 	now := map[string]*v1alpha1.NodeConfig{}
-	for all := watched.of(s); len(all) > 0; {
-		moment := all
-		if i := slices.IndexFunc(all, func(v version) bool { return v.at != all[0].at }); i > 0 {
-			moment = all[:i]
+	for _, v := range watched.of(s) {
+		if now[v.Name] = v.NodeConfig; v.deleted {
+			delete(now, v.Name)
 		}
 
-		all = all[len(moment):]
-		for _, v := range moment {
-			if now[v.name] = v.config; v.config == nil {
-				delete(now, v.name)
-			}
-		}
-
-		for _, v := range moment {
-			visit(v.name, now)
-		}
+		visit(v, now)
 	}
 }
 
@@ -128,8 +88,8 @@ func (s *scenario) caughtUp() {
 	s.until("the watch has told all", func() (string, bool) {
 		missing := maps.Clone(want)
 		for _, v := range watched.of(s) {
-			if w := missing[v.name]; w != nil && v.config != nil && v.config.ResourceVersion == w.ResourceVersion {
-				delete(missing, v.name)
+			if w := missing[v.Name]; w != nil && v.ResourceVersion == w.ResourceVersion {
+				delete(missing, v.Name)
 			}
 		}
 
@@ -142,9 +102,9 @@ func (s *scenario) caughtUp() {
 func (s *scenario) everGiven(ref v1alpha1.ConfigMapReference) []string {
 	s.t.Helper()
 	found := map[string]bool{}
-	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {
-		if nc := now[name]; nc != nil && gives(nc, ref.UID) {
-			found[name] = true
+	s.replay(func(v version, _ map[string]*v1alpha1.NodeConfig) {
+		if gives(v.NodeConfig, ref.UID) {
+			found[v.Name] = true
 		}
 	})
 
@@ -155,7 +115,7 @@ func (s *scenario) everGiven(ref v1alpha1.ConfigMapReference) []string {
 func (s *scenario) most(what func(*v1alpha1.NodeConfig) bool) int {
 	s.t.Helper()
 	most, when := 0, ""
-	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {
+	s.replay(func(v version, now map[string]*v1alpha1.NodeConfig) {
 		var which []string
 		for _, nc := range now {
 			if what(nc) {
@@ -165,7 +125,7 @@ func (s *scenario) most(what func(*v1alpha1.NodeConfig) bool) int {
 
 		if len(which) > most {
 			slices.Sort(which)
-			most, when = len(which), fmt.Sprintf("after a change of %s: %s", name, strings.Join(which, ", "))
+			most, when = len(which), fmt.Sprintf("after a change of %s: %s", v.Name, strings.Join(which, ", "))
 		}
 	})
 	s.t.Logf("the most at once: %d, %s", most, when) // printed if the test fails

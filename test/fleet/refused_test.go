@@ -4,11 +4,11 @@
 package fleet_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,16 +60,14 @@ func TestRefusedWritesToNodesAreInTheStatus(t *testing.T) {
 	s := play(t, "refused", 8)
 	says := func(words string) check {
 		return that("the status says "+words, func(st *status) bool {
-			return strings.Contains(st.Message, "; writes to nodes fail: ") && strings.Contains(st.Message, words) && strings.HasSuffix(st.Message, "change freeze 4711") &&
-				slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool {
-					return c.Type == v1alpha1.ConditionDegraded && c.Reason == "WriteFailed" && strings.Contains(c.Message, "change freeze 4711")
-				})
+			_, message, _ := strings.Cut(st.Message, "; writes to nodes fail: ")
+			reason, why := degraded(st)
+			return strings.Contains(message, words) && strings.HasSuffix(message, "change freeze 4711") &&
+				reason == "WriteFailed" && strings.Contains(why, "change freeze 4711")
 		})
 	}
 	asExpected := that("nothing is degraded", func(st *status) bool {
-		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool {
-			return c.Type == v1alpha1.ConditionDegraded && c.Status == metav1.ConditionFalse
-		})
+		return meta.IsStatusConditionFalse(st.Conditions, v1alpha1.ConditionDegraded)
 	})
 
 	end := s.deny(s.node(7), admissionv1.Create)

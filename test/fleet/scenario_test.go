@@ -16,10 +16,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -99,26 +101,6 @@ func (s *scenario) do(err error) {
 	assert.NoError(s.t, err)
 }
 
-// fault gives nodes a fault, in the words of evenkeel-hollow.
-func (s *scenario) fault(text string, nodes ...string) {
-	s.t.Helper()
-	f, err := hollow.ParseFault(text)
-	s.do(err)
-	for _, name := range nodes {
-		s.do(s.fleet.SetFault(name, f))
-	}
-}
-
-// label gives nodes a label.
-func (s *scenario) label(key, value string, nodes ...string) {
-	s.t.Helper()
-	for _, name := range nodes {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		s.do(kube.Patch(s.t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
-	}
-}
-
 // until polls until something is so.
 func (s *scenario) until(what string, so func() (is string, ok bool)) {
 	s.t.Helper()
@@ -152,24 +134,13 @@ func (s *scenario) nodeConfig(node string) *v1alpha1.NodeConfig {
 	return nc
 }
 
-// those returns the nodes that satisfy a condition now, sorted.
-func (s *scenario) those(what func(*v1alpha1.NodeConfig) bool) []string {
+// those returns the nodes of which something is true for a ConfigMap now,
+// sorted: gives or runs.
+func (s *scenario) those(what func(*v1alpha1.NodeConfig, types.UID) bool, ref v1alpha1.ConfigMapReference) []string {
 	s.t.Helper()
 	all := s.nodeConfigs()
-	maps.DeleteFunc(all, func(_ string, nc *v1alpha1.NodeConfig) bool { return !what(nc) })
+	maps.DeleteFunc(all, func(_ string, nc *v1alpha1.NodeConfig) bool { return !what(nc, ref.UID) })
 	return slices.Sorted(maps.Keys(all))
-}
-
-// given are the nodes that are assigned a ConfigMap now.
-func (s *scenario) given(ref v1alpha1.ConfigMapReference) []string {
-	s.t.Helper()
-	return s.those(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, ref.UID) })
-}
-
-// running are the nodes whose kubelet runs a ConfigMap now.
-func (s *scenario) running(ref v1alpha1.ConfigMapReference) []string {
-	s.t.Helper()
-	return s.those(func(nc *v1alpha1.NodeConfig) bool { return runs(nc, ref.UID) })
 }
 
 // same compares sorted lists of nodes.
@@ -191,11 +162,8 @@ func (s *scenario) table() string {
 	return fmt.Sprintf("%s %v", text, err)
 }
 
-// rollout is one of a scenario's rollouts.
-type rollout struct {
-	*scenario
-	as string // its name
-}
+// rollout is the rollout of a scenario, with the same name.
+type rollout struct{ *scenario }
 
 // template is a whole configuration with these fields.
 func (s *scenario) template(fields string) v1alpha1.RolloutTemplate {
@@ -209,51 +177,33 @@ func (s *scenario) template(fields string) v1alpha1.RolloutTemplate {
 // fields for its pool, and the rest of the spec as YAML.
 func (s *scenario) roll(fields, spec string) *rollout {
 	s.t.Helper()
-	return s.rollAs(s.name, fields, spec)
-}
-
-// rollAs is roll under another name.
-func (s *scenario) rollAs(name, fields, spec string) *rollout {
-	s.t.Helper()
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	s.do(yaml.UnmarshalStrict([]byte(spec), &o.Spec))
-	if o.Spec.Template == (v1alpha1.RolloutTemplate{}) {
-		o.Spec.Template = s.template(fields)
-	}
-	if len(o.Spec.NodeSelector.MatchLabels) == 0 {
-		o.Spec.NodeSelector.MatchLabels = map[string]string{"pool": s.name}
-	}
-
+	o.Spec.Template = s.template(fields)
+	o.Spec.NodeSelector.MatchLabels = map[string]string{"pool": s.name}
 	s.do(kube.Create(s.t.Context(), o))
-	r := &rollout{s, name}
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
-		err := client.IgnoreNotFound(kube.Delete(ctx, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		err := client.IgnoreNotFound(kube.Delete(ctx, o))
 		// Another rollout of that name would go on counting where this one's
 		// revisions ended.
-		err = errors.Join(err, kube.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}))
-		assert.OK(s.t, err)
+		of := client.MatchingLabels{v1alpha1.LabelRollout: s.name}
+		assert.OK(s.t, errors.Join(err, kube.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace), of)))
 	})
 
-	return r
+	return &rollout{s}
 }
 
 // edit changes the spec.
 func (r *rollout) edit(change func(*v1alpha1.NodeConfigRolloutSpec)) {
 	r.t.Helper()
-	r.until("the rollout can be edited", func() (string, bool) {
+	often := wait.Backoff{Steps: 1000, Duration: 10 * time.Millisecond}
+	r.do(retry.RetryOnConflict(often, func() error {
 		o := r.object()
 		change(&o.Spec)
-		err := kube.Update(r.t.Context(), o)
-		if apierrors.IsConflict(err) {
-			return err.Error(), false
-		}
-
-		r.do(err)
-
-		return "", true
-	})
+		return kube.Update(r.t.Context(), o)
+	}))
 }
 
 // push changes the configuration.
@@ -273,7 +223,7 @@ func (r *rollout) approve(revision int64, step int32) {
 func (r *rollout) object() *v1alpha1.NodeConfigRollout {
 	r.t.Helper()
 	o := &v1alpha1.NodeConfigRollout{}
-	r.do(kube.Get(r.t.Context(), types.NamespacedName{Name: r.as}, o))
+	r.do(kube.Get(r.t.Context(), types.NamespacedName{Name: r.name}, o))
 	return o
 }
 
@@ -281,24 +231,24 @@ type status = v1alpha1.NodeConfigRolloutStatus
 
 // check compares a status with an expectation: nil, or an error with the actual
 // value.
-type check func(*v1alpha1.NodeConfigRolloutStatus) error
+type check func(*status) error
 
 // at wants a revision in a phase.
 func at(revision int64, phase v1alpha1.RolloutPhase) check {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+	return func(st *status) error {
 		return assert.Unless(st.UpdateRevision != nil && st.UpdateRevision.Number == revision && st.Phase == phase,
 			"revision %d is not %s", revision, phase)
 	}
 }
 
 // that wants something to be so.
-func that(what string, so func(*v1alpha1.NodeConfigRolloutStatus) bool) check {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error { return assert.Unless(so(st), "not: %s", what) }
+func that(what string, so func(*status) bool) check {
+	return func(st *status) error { return assert.Unless(so(st), "not: %s", what) }
 }
 
 // updated requires this number of updated nodes.
 func updated(n int32) check {
-	return that(fmt.Sprintf("updated nodes: %d", n), func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated == n })
+	return that(fmt.Sprintf("updated nodes: %d", n), func(st *status) bool { return st.Nodes.Updated == n })
 }
 
 // await waits until the status answers the spec and passes the checks, and
@@ -339,7 +289,7 @@ func (r *rollout) dump(st *v1alpha1.NodeConfigRolloutStatus) string {
 		return err.Error()
 	}
 
-	return fmt.Sprintf("%s\n%s\nthe controller says:\n%s", text, r.table(), shared.said(r.as))
+	return fmt.Sprintf("%s\n%s\nthe controller says:\n%s", text, r.table(), shared.said(r.name))
 }
 
 // looked returns when the controller has planned with the present objects and
@@ -356,21 +306,14 @@ func (r *rollout) looked() *v1alpha1.NodeConfigRolloutStatus {
 	return st
 }
 
-// condition is one of a status.
-func condition(st *v1alpha1.NodeConfigRolloutStatus, kind string) metav1.Condition {
-	for _, c := range st.Conditions {
-		if c.Type == kind {
-			return c
-		}
+// degraded is the reason of the condition Degraded, and its message; both empty
+// unless it is True.
+func degraded(st *status) (reason, message string) {
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Reason, c.Message
 	}
 
-	return metav1.Condition{}
-}
-
-// removeConfigMap deletes a ConfigMap of evenkeel-system.
-func (s *scenario) removeConfigMap(name string) {
-	s.t.Helper()
-	s.do(kube.Delete(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}}))
+	return "", ""
 }
 
 // plugin runs `kubectl evenkeel`, which must exit with code, and returns what
