@@ -166,13 +166,8 @@ func TestAPassReportsWhatTheAPIServerAnswers(t *testing.T) {
 			got := Pass(ctx, f, "n", v1alpha1.DrainOptions{})
 			assert.That(t, fmt.Sprint(got) == fmt.Sprint(c.want), "the pass reports\n%+v, want\n%+v", got, c.want)
 			for _, pod := range []string{"web", "zoo"} {
-				want := 0
-				if slices.Contains(c.evicted, pod) {
-					want = 1
-				}
-
-				n := len(f.bodies[evictionPath(pod)])
-				assert.That(t, n == want, "the eviction of %s was requested %d times, want %d", pod, n, want)
+				want := map[bool]int{true: 1}[slices.Contains(c.evicted, pod)]
+				assert.Equal(t, len(f.bodies[evictionPath(pod)]), want, "evictions of", pod)
 			}
 		})
 	}
@@ -200,10 +195,8 @@ func TestPodsAreListedInPagesUpToALimit(t *testing.T) {
 		asked := 0
 		f.answers[podsPath] = func(w http.ResponseWriter, r *http.Request) {
 			asked++
-			if q := r.URL.Query(); q.Get("limit") != "250" || q.Get("fieldSelector") != "spec.nodeName=n" {
-				t.Errorf("the query is %s", r.URL.RawQuery)
-			}
-
+			q := r.URL.Query()
+			assert.That(t, q.Get("limit") == "250" && q.Get("fieldSelector") == "spec.nodeName=n", "the query is %s", r.URL.RawQuery)
 			next, pods := "", make([]corev1.Pod, pageSize)
 			if asked < c.pages {
 				next = "more"
@@ -256,10 +249,9 @@ func TestATaintIsWrittenAgainIfTheNodeHasChanged(t *testing.T) {
 				Op, Path string
 				Value    any
 			}
-			err = json.Unmarshal([]byte(f.bodies[patch][0]), &ops)
-			if err != nil || len(ops) != 3 || ops[0].Value != "node-uid" || ops[1].Value != "7" || ops[2].Path != "/spec/taints" {
-				t.Errorf("the patch is %s, %v", f.bodies[patch], err)
-			}
+			assert.NoError(t, json.Unmarshal([]byte(f.bodies[patch][0]), &ops))
+			assert.That(t, len(ops) == 3 && ops[0].Value == "node-uid" && ops[1].Value == "7" && ops[2].Path == "/spec/taints",
+				"the patch is %s", f.bodies[patch])
 		})
 	}
 }
@@ -277,9 +269,8 @@ func TestPermissionsAreAskedForUntilOneIsMissing(t *testing.T) {
 	}
 	for missing, want := range []int{5, 1, 2, 3, 4, 5} { // 0: none
 		f, asked := answer(missing)
-		if may, err := MayDrain(t.Context(), f); err != nil || may != (missing == 0) || *asked != want {
-			t.Errorf("without permission %d: %v, %v after %d questions, want %d", missing, may, err, *asked, want)
-		}
+		assert.Returns(t, missing == 0, "without permission", missing)(MayDrain(t.Context(), f))
+		assert.Equal(t, *asked, want, "questions without permission", missing)
 	}
 
 	f := newFakeAPI(t)

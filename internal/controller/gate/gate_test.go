@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -88,9 +90,10 @@ func TestAnAnswerThatIsNotANumberIsAnError(t *testing.T) {
 		{"long error", 400, `{"status":"error","errorType":"bad_data","error":"` + strings.Repeat("x", 100_000) + `"}`, "xxx … xxx"},
 	} {
 		got, err := answering(t, test.status, test.body).Query(t.Context(), "main", "up", nil)
-		if err == nil || !strings.HasPrefix(err.Error(), "Prometheus server main: ") || !strings.Contains(err.Error(), test.want) || len(err.Error()) > 400 || got != (Result{}) {
-			t.Errorf("%s: got %+v, %v; want %q", test.name, got, err, test.want)
-		}
+		said := fmt.Sprint(err)
+		assert.That(t, strings.HasPrefix(said, "Prometheus server main: ") && strings.Contains(said, test.want) && len(said) <= 400,
+			"%s: got %v; want %q", test.name, err, test.want)
+		assert.Equal(t, got, Result{}, test.name)
 	}
 }
 
@@ -100,9 +103,7 @@ func TestOnlyConfiguredServersAreAsked(t *testing.T) {
 	names := servers.Names()
 	assert.That(t, len(names) == 1 && names[0] == "main", "the names are %v", names)
 	none, err := New(nil, time.Second)
-	if err != nil || none.Names() != nil && len(none.Names()) != 0 {
-		t.Errorf("without servers: %v, %v", none.Names(), err)
-	}
+	assert.That(t, err == nil && len(none.Names()) == 0, "without servers: %v, %v", none.Names(), err)
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
@@ -117,10 +118,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			http.Redirect(w, r, other.URL+"/latest/meta-data", status)
 		}))
 		_, err := at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil)
-		if err == nil || !strings.Contains(err.Error(), "redirect") || followed.Load() {
-			t.Errorf("%d: got %v, followed: %v", status, err, followed.Load())
-		}
-
+		assert.ErrorHas(t, err, "redirect", status)
+		assert.That(t, !followed.Load(), "%d was followed", status)
 		server.Close()
 	}
 }
@@ -208,21 +207,17 @@ func TestAServerThatHangsDoesNotDelayOthers(t *testing.T) {
 	for sent.Load() < maxAtOnce {
 		time.Sleep(time.Millisecond)
 	}
-	if got, err := servers.Query(t.Context(), "well", "up", nil); err != nil || got.Value != 7 {
-		t.Errorf("got %+v, %v", got, err)
-	}
-
-	n := sent.Load()
-	assert.That(t, n == maxAtOnce, "%d requests at once, want %d", n, maxAtOnce)
+	assert.Returns(t, Result{Value: 7})(servers.Query(t.Context(), "well", "up", nil))
+	assert.Equal(t, sent.Load(), maxAtOnce, "requests at once")
 	cancel()
 	for range 2 * maxAtOnce {
 		assert.That(t, <-ended != nil, "a query that was interrupted has a result")
 	}
 }
 
-// secureServer answers those that have the token, and returns its certificate.
-func secureServer(t *testing.T, token *atomic.Value) (url, ca string) {
-	t.Helper()
+func TestTokenAndCAAreReadAgain(t *testing.T) {
+	var token atomic.Value
+	token.Store("first")
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token.Load().(string) {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -231,17 +226,12 @@ func secureServer(t *testing.T, token *atomic.Value) (url, ca string) {
 
 		_, _ = io.WriteString(w, success("scalar", `[1,"7"]`))
 	}))
-	t.Cleanup(server.Close)
-
-	return server.URL, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-}
-
-func TestTokenAndCAAreReadAgain(t *testing.T) {
-	var token atomic.Value
-	token.Store("first")
-	url, ca := secureServer(t, &token)
+	defer server.Close()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	another, _, err := cert.GenerateSelfSignedCertKey("another", nil, nil)
+	assert.NoError(t, err)
 	dir := t.TempDir()
-	s := Server{URL: url, TokenFile: filepath.Join(dir, "token"), CAFile: filepath.Join(dir, "ca.crt")}
+	s := Server{URL: server.URL, TokenFile: filepath.Join(dir, "token"), CAFile: filepath.Join(dir, "ca.crt")}
 	servers := at(t, s, 5*time.Second)
 	for _, step := range []struct {
 		name, file, content, server, want string
@@ -256,7 +246,7 @@ func TestTokenAndCAAreReadAgain(t *testing.T) {
 		{name: "large token", file: s.TokenFile, content: strings.Repeat("x", maxFile+1), want: "larger than the limit"},
 		{name: "token again", file: s.TokenFile, content: "second"},
 		{name: "no certificate", file: s.CAFile, content: "nothing", want: "has no PEM certificate"},
-		{name: "another certificate", file: s.CAFile, content: otherCA, want: "certificate"},
+		{name: "another certificate", file: s.CAFile, content: string(another), want: "certificate"},
 		{name: "certificate again", file: s.CAFile, content: ca},
 	} {
 		if step.file != "" {
@@ -276,22 +266,18 @@ func TestTokenAndCAAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestAnUnknownCertificateIsRefused(t *testing.T) {
-	var token atomic.Value
-	token.Store("")
-	url, _ := secureServer(t, &token)
-	assert.ErrorHas(t, assert.Err(at(t, Server{URL: url}, 5*time.Second).Query(t.Context(), "main", "up", nil)), "certificate")
-	plain := strings.Replace(url, "https:", "http:", 1)
-	if _, err := at(t, Server{URL: plain}, 5*time.Second).Query(t.Context(), "main", "up", nil); err == nil {
-		t.Error("a server that speaks TLS was asked without TLS")
+func TestServersThatCannotBeReached(t *testing.T) {
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for url, want := range map[string]string{
+		secure.URL: "certificate", // an unknown one
+		strings.Replace(secure.URL, "https:", "http:", 1): "", // it speaks TLS only
+		closed.URL: "refused",
+	} {
+		assert.ErrorHas(t, assert.Err(at(t, Server{URL: url}, 5*time.Second).Query(t.Context(), "main", "up", nil)), want, url)
 	}
-}
-
-func TestNothingListens(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	_, err := at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil)
-	assert.ErrorHas(t, err, "refused")
 }
 
 // FuzzAnswers lets servers answer anything.
@@ -347,13 +333,11 @@ func FuzzServer(f *testing.F) {
 
 func TestServersAreParsedFromTheFlag(t *testing.T) {
 	for text, want := range map[string]Server{
-		"main=http://localhost:9090":                             {Name: "main", URL: "http://localhost:9090"},
-		"a-1=https://thanos.example/prefix/,token-file=/t":       {Name: "a-1", URL: "https://thanos.example/prefix/", TokenFile: "/t"},
-		"b=https://[::1]:9090,ca-file=/c=d,token-file=/run/t,ok": {},
-		"b=https://[::1]:9090,ca-file=/c=d,token-file=/run/t":    {Name: "b", URL: "https://[::1]:9090", CAFile: "/c=d", TokenFile: "/run/t"},
+		"main=http://localhost:9090":                          {Name: "main", URL: "http://localhost:9090"},
+		"a-1=https://thanos.example/prefix/,token-file=/t":    {Name: "a-1", URL: "https://thanos.example/prefix/", TokenFile: "/t"},
+		"b=https://[::1]:9090,ca-file=/c=d,token-file=/run/t": {Name: "b", URL: "https://[::1]:9090", CAFile: "/c=d", TokenFile: "/run/t"},
 	} {
-		got, err := ParseServer(text)
-		assert.That(t, (err == nil) == (want != Server{}) && (err != nil || got == want), "%s: got %+v, %v; want %+v", text, got, err, want)
+		assert.Returns(t, want, text)(ParseServer(text))
 	}
 
 	for text, want := range map[string]string{
@@ -374,21 +358,10 @@ func TestServersAreParsedFromTheFlag(t *testing.T) {
 		"main=https://a,ca-file=/t,ca-file=/u": "one ca-file=FILE",
 		"main=https://a,ca-file=":              "one ca-file=FILE",
 		"main=https://a,key=/t":                "one ca-file=FILE",
+		"main=https://a,token-file=/t,ok":      "one ca-file=FILE",
 	} {
-		if _, err := ParseServer(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: got %v, want %q", text, err, want)
-		}
+		err := assert.Err(ParseServer(text))
+		assert.ErrorHas(t, err, want, text)
+		assert.That(t, !strings.Contains(fmt.Sprint(err), "secret"), "the error has the password: %v", err)
 	}
 }
-
-// otherCA is a certificate that signs nothing.
-const otherCA = `-----BEGIN CERTIFICATE-----
-MIIBfDCCASGgAwIBAgIUdB3E0DIe2ANGsk+rxnEn8pVXqnQwCgYIKoZIzj0EAwIw
-EjEQMA4GA1UEAwwHYW5vdGhlcjAgFw0yNjExMjMwMzUxMDFaGA8yMTI2MTAzMDAz
-NTEwMVowEjEQMA4GA1UEAwwHYW5vdGhlcjBZMBMGByqGSM49AgEGCCqGSM49AwEH
-A0IABBJU8n8sEfDeD5if+rRBhhbP4KzWPBob7Y53BrX4kN+DbEjW5sKxHmSEThvO
-eJ4UTFdOyqYE+lmTQ8KNXRLICZujUzBRMB0GA1UdDgQWBBQNwliKWgEu10xhyxHl
-V0FD6eoydzAfBgNVHSMEGDAWgBQNwliKWgEu10xhyxHlV0FD6eoydzAPBgNVHRMB
-Af8EBTADAQH/MAoGCCqGSM49BAMCA0kAMEYCIQCyXkG6aY4TTQ+rzbm9/va2B4Hr
-Pdhmv21WX21jrH0t/wIhAPo9uyzNnUaPJhieDDvQET7NSkgtafGZEQPI9bLvZ+Ep
------END CERTIFICATE-----`

@@ -94,9 +94,7 @@ func TestARealPrometheusAnswers(t *testing.T) {
 		`"text"`: "string", "up[5m]": "matrix", "kube_node_status_condition": "2 elements", "sum(": "bad_data", "": "bad_data",
 		strings.Repeat("(", 4000) + "1": "bad_data",
 	} {
-		if got, err := ask(query); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.30s: got %+v, %v; want %q", query, got, err, want)
-		}
+		assert.ErrorHas(t, assert.Err(ask(query)), want, query)
 	}
 }
 
@@ -138,7 +136,5 @@ func TestTheDocumentedQueriesReturnANumber(t *testing.T) {
 	until(t, ask, queries["evenkeel-alerts"], func(r Result) bool { return r.Value == 1 })
 	// Without Watchdog, which says that alerts are evaluated, there is no data.
 	without := strings.NewReplacer("Watchdog", "Nobody", "critical", "none").Replace(queries["firing-alerts"])
-	if got, err := ask(without); err != nil || !got.NoData {
-		t.Errorf("%s: got %+v, %v", without, got, err)
-	}
+	assert.Returns(t, Result{NoData: true}, without)(ask(without))
 }

@@ -164,8 +164,9 @@ func TestAFailureIsRetriedWithBackOff(t *testing.T) {
 		n := len(times)
 		assert.That(t, n >= 15 && n <= 30 && times[n-2] >= time.Hour && times[n-1] == times[n-2] && strings.HasSuffix(w.requests["a"][n-1], " 2"),
 			"got %q, want the second event right after the first one", w.requests["a"])
-		if log := w.log.String(); strings.Count(log, "cannot send notifications; retrying") != 1 || strings.Count(log, "notifications are sent again") != 1 || strings.Contains(log, "a-secret") {
-			t.Errorf("the log is\n%s", log)
+		log := w.log.String()
+		for words, want := range map[string]int{"cannot send notifications; retrying": 1, "notifications are sent again": 1, "a-secret": 0} {
+			assert.Equal(t, strings.Count(log, words), want, words, "in the log", log)
 		}
 
 		w.shows(`notification_attempts_total{receiver="a",result="ok"}`, 2)
@@ -192,10 +193,8 @@ func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
 
 		w.shows(`notifications_pending{receiver="a"}`, mostQueued)
 		w.run(time.Second)
-		if got := w.requests["a"]; len(got) != mostQueued || got[0] != "0s 3" {
-			t.Errorf("%d were sent, the first is %s", len(got), got[0])
-		}
-
+		got := w.requests["a"]
+		assert.That(t, len(got) == mostQueued && got[0] == "0s 3", "%d were sent, the first is %s", len(got), got[0])
 		assert.Equal(t, strings.Count(w.log.String(), "notification dropped"), 3, w.log.String())
 		w.shows(`notifications_dropped_total{reason="`+droppedFull+`",receiver="a"}`, 3)
 		w.shows(`notifications_pending{receiver="a"}`, 0)

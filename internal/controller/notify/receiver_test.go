@@ -98,10 +98,9 @@ func TestAnEventArrivesWithItsSignature(t *testing.T) {
 	c, received := sender(t, Receiver{KeyFile: key}, answers(http.StatusAccepted))
 	assert.NoError(t, c.send(t.Context(), "uid.1", []byte(body)))
 	r, got := received()
-	if r.Method != http.MethodPost || got != body || r.Header.Get("Content-Type") != "application/cloudevents+json; charset=utf-8" || r.UserAgent() != "evenkeel-controller/v1" {
-		t.Errorf("got %s %q with %v", r.Method, got, r.Header)
-	}
-
+	assert.Equal(t, r.Header.Get("Content-Type"), "application/cloudevents+json; charset=utf-8")
+	assert.That(t, r.Method == http.MethodPost && got == body && r.UserAgent() == "evenkeel-controller/v1",
+		"got %s %q with %v", r.Method, got, r.Header)
 	stamp := r.Header.Get("webhook-timestamp")
 	sent := assert.Value(strconv.ParseInt(stamp, 10, 64))(t)
 	assert.That(t, r.Header.Get("webhook-id") == "uid.1" && time.Since(time.Unix(sent, 0)) < time.Minute, "got %v", r.Header)
@@ -139,12 +138,10 @@ func TestWithoutAUsableKeyNothingIsSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, received := sender(t, Receiver{KeyFile: tt.file}, answers(http.StatusOK))
 			err := c.send(t.Context(), "1", nil)
-			if err == nil || !strings.Contains(err.Error(), "sign the event: ") || !strings.Contains(err.Error(), tt.want) || errors.Is(err, errRejected) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-			if r, _ := received(); r != nil {
-				t.Error("an unsigned event was sent")
-			}
+			assert.ErrorHas(t, err, "sign the event: ")
+			assert.ErrorHas(t, err, tt.want)
+			r, _ := received()
+			assert.That(t, !errors.Is(err, errRejected) && r == nil, "error %v; an unsigned event was sent: %v", err, r)
 		})
 	}
 }
@@ -185,16 +182,16 @@ func TestAnswersOfReceivers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := sender(t, Receiver{}, tt.answer)
 			err := c.send(t.Context(), "1", []byte("{}"))
-			switch {
-			case tt.want == "" && err != nil:
-				t.Error(err)
-			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("error %v, want %q", err, tt.want)
-			case errors.Is(err, errRejected) != tt.rejected:
-				t.Errorf("rejected is %t", !tt.rejected)
-			case err != nil && (strings.Contains(err.Error(), "a-secret") || strings.Contains(err.Error(), "words of")):
-				t.Errorf("the error has the URL or words of the receiver: %v", err)
+			if tt.want == "" {
+				assert.NoError(t, err)
+				return
 			}
+
+			assert.Must(t, err != nil, "no error, want %q", tt.want)
+			assert.ErrorHas(t, err, tt.want)
+			assert.Equal(t, errors.Is(err, errRejected), tt.rejected, "rejected")
+			assert.That(t, !strings.Contains(err.Error(), "a-secret") && !strings.Contains(err.Error(), "words of"),
+				"the error has the URL or words of the receiver: %v", err)
 		})
 	}
 }
