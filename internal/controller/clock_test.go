@@ -46,18 +46,15 @@ func TestTheClockIsSetToTheAPIServersTime(t *testing.T) {
 func TestAnAnswerWithoutADateIsAnError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header()["Date"] = nil }))
 	config := &rest.Config{Host: server.URL}
-	at, err := serverTime(t.Context(), server.Client(), config)
-	assert.That(t, err != nil, "it is %s", at)
+	assert.ErrorHas(t, assert.Err(serverTime(t.Context(), server.Client(), config)), "the API server's answer has no date")
 	server.Close()
-	at, err = serverTime(t.Context(), server.Client(), config)
-	assert.That(t, err != nil, "without an API server it is %s", at)
+	assert.ErrorHas(t, assert.Err(serverTime(t.Context(), server.Client(), config)), "read the API server's time", "without an API server")
 }
 
 func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	now := then
-	f := newCache("", time.Second)
-	f.now = func() time.Time { return now }
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
+	f := cacheAt(&now)
+	o := everywhere()
 	f.setRollout(o)
 	ahead := func() time.Duration { return f.offsetOf(f.rollouts["r"]) }
 	assert.Equal(t, ahead(), 0, "without a record")
@@ -127,9 +124,9 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 		"term max":              {"", func(r *v1alpha1.RolloutReference) { r.Term = 1<<63 - 1 }, "its rolloutRef"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newCache("", time.Second)
-			f.now = func() time.Time { return then }
-			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: 3600}}
+			f := cacheAt(&then)
+			o := everywhere()
+			o.Spec.SoakSeconds = 3600
 			f.setRollout(o)
 			forged := assignedBy(then.Add(-time.Hour))
 			if tt.edit != nil {
@@ -151,55 +148,40 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 			in.Outages = f.outages
 			nodes, _ := f.planNodes(f.rollouts["r"], 0, nil)
 			result := rollout.Plan(in, nodes)
-			assert.That(t, result.States[0] == rollout.Soaking, "the other node is %s", result.States[0])
+			assert.Equal(t, result.States[0], rollout.Soaking, "the other node is")
 			assert.That(t, result.States[1] == rollout.Soaking || result.States[1] == rollout.Manual, "the node is %s", result.States[1])
-			if s := result.NodeState(1); !strings.HasSuffix(s.Message, "ignored, because the controller did not write it: "+tt.ignored) {
-				t.Errorf("the state says %q", s.Message)
-			}
+			said := result.NodeState(1).Message
+			assert.That(t, strings.HasSuffix(said, "ignored, because the controller did not write it: "+tt.ignored), "the state says %q", said)
 		})
 	}
 }
 
 func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	now := then
-	f := newCache("", time.Second)
-	f.now = func() time.Time { return now }
+	f := cacheAt(&now)
 	see := func(status corev1.ConditionStatus, at time.Time) time.Time {
 		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(at)},
 		}}})
 		return f.nodes["n"].observed.WentNotReady
 	}
-	if got := see(corev1.ConditionTrue, then.Add(-time.Hour)); !got.IsZero() {
-		t.Errorf("a node that is Ready went NotReady at %s", got)
-	}
-
+	assert.Equal(t, see(corev1.ConditionTrue, then.Add(-time.Hour)), time.Time{}, "a node that is Ready went NotReady at")
 	now = then.Add(time.Minute)
 	for _, at := range []time.Time{then.AddDate(-10, 0, 0), then.AddDate(1000, 0, 0)} {
-		got := see(corev1.ConditionFalse, at)
-		assert.That(t, got.Equal(then.Add(time.Minute)), "it went NotReady at %s", got)
+		assert.Equal(t, see(corev1.ConditionFalse, at), then.Add(time.Minute), "it went NotReady at")
 		now = now.Add(time.Minute)
 	}
 
-	if got := see(corev1.ConditionUnknown, now); !got.Equal(then.Add(time.Minute)) {
-		t.Errorf("NotReady in another way it went so at %s", got)
-	}
-
+	assert.Equal(t, see(corev1.ConditionUnknown, now), then.Add(time.Minute), "NotReady in another way it went so at")
 	see(corev1.ConditionTrue, now)
-	if got := see(corev1.ConditionFalse, then); !got.Equal(now) {
-		t.Errorf("again, it went NotReady at %s, want %s", got, now)
-	}
-
+	assert.Equal(t, see(corev1.ConditionFalse, then), now, "again, it went NotReady at")
 	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionFalse: now, corev1.ConditionUnknown: then} { // as it is first seen
 		f.deleteNode("n")
-		got := see(status, then)
-		assert.That(t, got.Equal(want), "%s as it is first seen: it went NotReady at %s, want %s", status, got, want)
+		assert.Equal(t, see(status, then), want, status, "as it is first seen: it went NotReady at")
 	}
 
 	f.deleteNode("n")
-	if got := see(corev1.ConditionUnknown, now.Add(time.Hour)); !got.Equal(now) {
-		t.Errorf("Unknown in the future: it went NotReady at %s", got)
-	}
+	assert.Equal(t, see(corev1.ConditionUnknown, now.Add(time.Hour)), now, "Unknown in the future: it went NotReady at")
 }
 
 // TestNodeClocksDoNotChangePlans shows nodes to two controllers, each time with
@@ -213,10 +195,8 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 		d.drawRevisions()
 		d.drawStatus(&o.Status)
 		lead := func() *cache {
-			f := newCache("", time.Second)
-			f.now = func() time.Time { return d.now }
+			f := cacheAt(&d.now)
 			f.setRollout(o.DeepCopy())
-
 			return f
 		}
 		see := func(f *cache, clock func() metav1.Time) []rollout.Node {
@@ -314,37 +294,34 @@ func seenNode(ready, cordoned bool, conditions ...corev1.NodeConditionType) *cor
 
 func TestMaintenanceBeginsWhenTheControllerSeesIt(t *testing.T) {
 	now := then
-	f := newCache("", time.Second)
-	f.now = func() time.Time { return now }
-	see := func(n *corev1.Node) rollout.Node {
-		f.setNode(n)
-		return f.nodes["n"].observed
-	}
-	if n := see(seenNode(true, false)); n.Maintenance != "" || !n.MaintenanceSince.IsZero() {
-		t.Errorf("a node at rest is seen under maintenance %q since %s", n.Maintenance, n.MaintenanceSince)
-	}
+	f := cacheAt(&now)
+	cordoned, notReady, later := then.Add(time.Minute), then.Add(time.Minute+300*time.Millisecond), then.Add(5*time.Minute)
+	for _, tt := range []struct {
+		what  string
+		at    time.Duration
+		node  *corev1.Node
+		under string
+		since time.Time // when maintenance began
+		went  time.Time // NotReady
+	}{
+		{"at rest", 0, seenNode(true, false), "", time.Time{}, time.Time{}},
+		{"cordoned", time.Minute, seenNode(true, true), rollout.Cordoned, cordoned, time.Time{}},
+		{"drained", time.Minute + 300*time.Millisecond, seenNode(false, false, corev1.NodeDrained), "condition Drained", cordoned, notReady},
+		{"at an end", 2 * time.Minute, seenNode(false, false), "", time.Time{}, notReady},
+		{"cordoned again", 3 * time.Minute, seenNode(false, true), rollout.Cordoned, then.Add(3 * time.Minute), notReady},
+		{"created again", 4 * time.Minute, seenNode(true, true), rollout.Cordoned, then.Add(4 * time.Minute), time.Time{}},
+		// A leader that sees a node for the first time does not know what came
+		// first, unless the node's observation says so.
+		{"first seen", 5 * time.Minute, seenNode(false, true, corev1.NodeMaintenanceInProgress), rollout.Cordoned, later, later},
+	} {
+		if now = then.Add(tt.at); tt.at > 3*time.Minute { // the cache does not know the Node
+			f.deleteNode("n")
+		}
 
-	now = then.Add(time.Minute)
-	if n := see(seenNode(true, true)); n.Maintenance != rollout.Cordoned || !n.MaintenanceSince.Equal(now) {
-		t.Errorf("it is seen under maintenance %q since %s", n.Maintenance, n.MaintenanceSince)
-	}
-
-	now = then.Add(time.Minute + 300*time.Millisecond)
-	if n := see(seenNode(false, false, corev1.NodeDrained)); n.Maintenance != "condition Drained" || !n.MaintenanceSince.Equal(then.Add(time.Minute)) || !n.MaintenanceSince.Before(n.WentNotReady) {
-		t.Errorf("after a cordon it is under maintenance %q since %s, and went NotReady at %s", n.Maintenance, n.MaintenanceSince, n.WentNotReady)
-	}
-
-	now = then.Add(2 * time.Minute)
-	see(seenNode(false, false))
-	now = then.Add(3 * time.Minute)
-	if n := see(seenNode(false, true)); n.MaintenanceSince.Before(n.WentNotReady) {
-		t.Errorf("cordoned again at %s, it counts from %s; it went NotReady at %s", now, n.MaintenanceSince, n.WentNotReady)
-	}
-
-	f.deleteNode("n")
-	now = then.Add(4 * time.Minute)
-	if n := see(seenNode(true, true)); !n.MaintenanceSince.Equal(now) {
-		t.Errorf("created again, it is under maintenance since %s", n.MaintenanceSince)
+		f.setNode(tt.node)
+		n := f.nodes["n"].observed
+		assert.That(t, n.Maintenance == tt.under && n.MaintenanceSince.Equal(tt.since) && n.WentNotReady.Equal(tt.went),
+			"%s: it is seen under maintenance %q since %s, and went NotReady at %s", tt.what, n.Maintenance, n.MaintenanceSince, n.WentNotReady)
 	}
 }
 
@@ -352,9 +329,8 @@ func TestMaintenanceBeginsWhenTheControllerSeesIt(t *testing.T) {
 // soon as it is NotReady.
 func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 	now := then
-	f := newCache("", time.Second)
-	f.now = func() time.Time { return now }
-	f.setRollout(&v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}})
+	f := cacheAt(&now)
+	f.setRollout(everywhere())
 	for _, n := range []*corev1.Node{seenNode(true, false), seenNode(false, false), seenNode(false, true)} {
 		f.setNode(n)
 		now = now.Add(200 * time.Millisecond)
@@ -363,14 +339,4 @@ func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 	nodes, _ := f.planNodes(f.rollouts["r"], 0, nil)
 	assert.That(t, !nodes[0].MaintenanceSince.Before(nodes[0].WentNotReady),
 		"maintenance began at %s, NotReady at %s", nodes[0].MaintenanceSince, nodes[0].WentNotReady)
-}
-
-// A leader that sees a node for the first time does not know what came first,
-// unless the node's observation says so.
-func TestANewLeaderDoesNotExcuseWhatItSeesFirst(t *testing.T) {
-	f := newCache("", time.Second)
-	f.now = func() time.Time { return then }
-	f.setNode(seenNode(false, true, corev1.NodeMaintenanceInProgress))
-	n := f.nodes["n"].observed
-	assert.That(t, !n.MaintenanceSince.Before(n.WentNotReady), "maintenance began at %s, NotReady at %s", n.MaintenanceSince, n.WentNotReady)
 }

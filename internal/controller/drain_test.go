@@ -37,8 +37,7 @@ func TestANodeHasTheTaintOfADrainOnlyWhileAStatusNamesIt(t *testing.T) {
 	pool(t, "named", "named")
 	grant(t, "drain")
 	var writes atomic.Int64
-	config := own()
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+	config := answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		if r.Method == http.MethodPatch && r.URL.Path == "/api/v1/nodes/named" {
 			writes.Add(1)
 			o := &v1alpha1.NodeConfigRollout{}
@@ -51,7 +50,7 @@ func TestANodeHasTheTaintOfADrainOnlyWhileAStatusNamesIt(t *testing.T) {
 		}
 
 		return nil, nil
-	}))
+	})
 	start(t, config)
 	roll(t, "named", drains)
 	awaitRollout(t, "named", completeAt(1), func(st status) error {

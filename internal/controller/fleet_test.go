@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -29,6 +30,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // What keeps a controller from acting on what is no longer so.
@@ -96,9 +98,11 @@ func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	assert.That(t, len(f.rollouts) == 0 && len(f.deleted) == 1, "a rollout that is being deleted is kept")
 }
 
-// answering has a request answered by what it returns, unless that is nil.
-func answering(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper {
+// answering is the configuration of a controller whose requests are answered by
+// what f returns, unless that is nil.
+func answering(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
+	config := own()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return tripper(func(r *http.Request) (*http.Response, error) {
 			if response, err := f(r, next); response != nil || err != nil {
 				return response, err
@@ -106,31 +110,40 @@ func answering(f func(r *http.Request, next http.RoundTripper) (*http.Response, 
 
 			return next.RoundTrip(r)
 		})
-	}
+	})
+
+	return config
 }
 
-func patchesSpec(r *http.Request) bool {
-	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/nodeconfigs/")
+// atFirstPatch is the configuration of a controller for which something happens
+// before its first patch of a NodeConfig. An error of that is what the
+// controller gets instead of an answer. All patches are counted.
+func atFirstPatch(do func(*http.Request, http.RoundTripper) error) (*rest.Config, *atomic.Int64) {
+	patches := &atomic.Int64{}
+	config := answering(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/nodeconfigs/") || patches.Add(1) > 1 {
+			return nil, nil
+		}
+
+		return nil, do(r, next)
+	})
+
+	return config, patches
 }
 
 func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 	world(t)
 	names := []string{"q1", "q2", "q3"}
 	addNodes(t, "pool=unknown", names...)
-	var lost atomic.Int64
-	refuse := own()
-	refuse.Wrap(answering(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if !patchesSpec(r) || lost.Add(1) > 1 {
-			return nil, nil
-		}
+	config, patches := atFirstPatch(func(r *http.Request, next http.RoundTripper) error {
 		if response, err := next.RoundTrip(r); err == nil {
 			response.Body.Close()
 		}
 
-		return nil, errors.New("the connection was lost") // after it took effect
-	}))
+		return errors.New("the connection was lost") // after it took effect
+	})
 	reported(t, names...)
-	c := start(t, refuse)
+	c := start(t, config)
 	roll(t, "unknown", oneAtATime)
 	awaitRollout(t, "unknown", func(st status) error { return assert.Unless(st.Nodes.Assigned == 1, "want one node in flight") })
 	eventually(t, func() error { return idle(c) })
@@ -141,10 +154,7 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 		}
 	}
 
-	if given != 1 || lost.Load() != 1 {
-		t.Errorf("%d nodes have it after %d writes, of a budget of 1", given, lost.Load())
-	}
-
+	assert.That(t, given == 1 && patches.Load() == 1, "%d nodes have it after %d writes, of a budget of 1", given, patches.Load())
 	agents(t, nil, names...)
 	awaitRollout(t, "unknown", completeAt(1))
 }
@@ -153,17 +163,11 @@ func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=conflict", "v1")
 	reported(t, "v1")
-	var first atomic.Bool
-	config := own()
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
-		if patchesSpec(r) && first.CompareAndSwap(false, true) {
-			nc := nodeConfig(t, "v1")
-			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
-			return nil, admin.Update(t.Context(), nc)
-		}
-
-		return nil, nil
-	}))
+	config, _ := atFirstPatch(func(*http.Request, http.RoundTripper) error {
+		nc := nodeConfig(t, "v1")
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
+		return admin.Update(t.Context(), nc)
+	})
 	start(t, config)
 	roll(t, "conflict")
 	r := awaitRollout(t, "conflict", phase(v1alpha1.RolloutNoNodes))
@@ -176,15 +180,7 @@ func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=busy", "y1")
 	reported(t, "y1")
-	var patches atomic.Int64
-	config := own()
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
-		if patchesSpec(r) && patches.Add(1) == 1 {
-			return nil, answer(t.Context(), nodeConfig(t, "y1"), false)
-		}
-
-		return nil, nil
-	}))
+	config, patches := atFirstPatch(func(*http.Request, http.RoundTripper) error { return answer(t.Context(), nodeConfig(t, "y1"), false) })
 	start(t, config)
 	roll(t, "busy")
 	awaitRollout(t, "busy", func(st status) error { return assert.Unless(st.Nodes.Assigned == 1, "nothing is assigned") })
@@ -211,20 +207,16 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 // A node that went back to its local configuration has none of the rollout's
 // revisions.
 func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
-	f := newCache("", time.Second)
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
+	f, o := newCache("", time.Second), everywhere()
 	f.setRollout(o)
-	ref := &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "cm", SHA256: digest("c")}
-	first := &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 1}}
 	back := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 2}}
-	for i, source := range []*v1alpha1.NodeConfigSource{first, first, first, back, back, nil} {
-		meta := metav1.ObjectMeta{Name: fmt.Sprint("n", i)}
-		nc := &v1alpha1.NodeConfig{ObjectMeta: meta, Spec: v1alpha1.NodeConfigSpec{ConfigSource: source}}
-		if source == first {
-			nc.Status.Active = &v1alpha1.ConfigRevision{UID: ref.UID, SHA256: ref.SHA256}
+	for i, source := range []*v1alpha1.NodeConfigSource{assignedBy(then), assignedBy(then), assignedBy(then), back, back, nil} {
+		node, nc := proven(fmt.Sprint("n", i), source, "")
+		if i >= 3 {
+			nc.Status.Active = nil
 		}
 
-		f.setNode(&corev1.Node{ObjectMeta: meta})
+		f.setNode(node)
 		f.setConfig(nc)
 	}
 
@@ -237,23 +229,16 @@ func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
 // memory.
 func TestStrippedNodesAreSmall(t *testing.T) {
 	const nodes, most = 1000, 4400
-	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
-	before := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-ba9876543210", UID: "7f1d2c3b-0000-4000-8000-ba9876543210", SHA256: strings.Repeat("fedcba9876543210", 4)}
-	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	config := v1alpha1.NodeConfig{
-		Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{
-			Name: "workers", Revision: 2, Attempt: 1, AssignedAt: now,
-			Previous: &v1alpha1.PreviousSource{ConfigMapRef: before, Rollout: "workers", Revision: 1, Attempt: 1},
-		}}},
-	}
+	cm, before := fakeapi.Revision(t, "workers", 2, template(101)), fakeapi.Revision(t, "workers", 1, template(100))
+	cm.UID, before.UID = "7f1d2c3b-0000-4000-8000-0123456789ab", "7f1d2c3b-0000-4000-8000-ba9876543210"
+	config := v1alpha1.NodeConfig{Spec: v1alpha1.NodeConfigSpec{ConfigSource: fakeapi.ByRollout("workers", 2, cm, before)}}
 	config.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: 2, Assigned: &runs,
-		Active: &runs, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: &now},
+		ObservedGeneration: 2, Assigned: fakeapi.Runs(cm), Active: fakeapi.Runs(cm), LastKnownGood: fakeapi.Proven(cm),
 		AgentVersion: "v0.1.0", ComponentVersion: "v1.36.3",
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "AllChecksPassed", LastTransitionTime: now,
-			Message: "using current (UID: " + string(ref.UID) + "): all checks passed",
+			Message: "using current (UID: " + string(cm.UID) + "): all checks passed",
 		}},
 	}
 	config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "evenkeel-agent", FieldsV1: metav1.NewFieldsV1(`"` + strings.Repeat("x", 2000) + `"`)}}
@@ -274,10 +259,8 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 	empty := size()
 	for i := range nodes {
 		name := fmt.Sprintf("node-%06d.example.com", i)
-		n, nc := read(t, node), read(t, config)
+		n, nc := received(t, node), received(t, config)
 		n.Name, nc.Name, nc.UID = name, name, types.UID(fmt.Sprint("uid-", i))
-		fleet.StripNode(n)
-		fleet.StripNodeConfig(nc)
 		f.setNode(n)
 		f.setConfig(nc)
 	}
@@ -288,8 +271,8 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// read is an object as a watch would have it: it shares nothing with others.
-func read[T any](t *testing.T, from T) *T {
+// received is an object as a watch would have it: it shares nothing with others.
+func received[T any](t *testing.T, from T) *T {
 	t.Helper()
 	data := assert.Value(json.Marshal(from))(t)
 	into := new(T)

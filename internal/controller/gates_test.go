@@ -45,15 +45,13 @@ func TestAGateIsEvaluatedOnceAtATime(t *testing.T) {
 	begin()
 	<-asked
 	begin() // no second request
-	got := m.results("u", []v1alpha1.RolloutGate{g})
-	assert.That(t, len(got) == 0, "results before the answer: %+v", got)
+	assert.Equal(t, len(m.results("u", []v1alpha1.RolloutGate{g})), 0, "results before the answer")
 	goOn <- struct{}{}
 	<-done
 	want := rollout.Measurement{Gate: "errors", Server: "main", Query: "up", Time: at.Truncate(time.Second), Value: 0.5}
-	got = m.results("u", []v1alpha1.RolloutGate{g})
+	got := m.results("u", []v1alpha1.RolloutGate{g})
 	assert.That(t, len(got) == 1 && got[0] == want && len(asked) == 0, "got %+v, want %+v; %d more requests", got, want, len(asked))
-	got = m.results("other", []v1alpha1.RolloutGate{g})
-	assert.That(t, len(got) == 0, "another rollout has %+v", got)
+	assert.Equal(t, len(m.results("other", []v1alpha1.RolloutGate{g})), 0, "results of another rollout")
 	m.results("u", nil)
 	assert.That(t, len(m.of["u"]) == 0, "a gate that was removed keeps %+v", m.of)
 	begin()
@@ -78,7 +76,7 @@ func TestAnEvaluationThatFailsHasATimeAndAnError(t *testing.T) {
 
 func TestEvaluationsEndWithTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &measurements{servers: measuring(t, "http://192.0.2.1").servers, metrics: measuring(t, "http://192.0.2.1").metrics}
+		m := measuring(t, "http://192.0.2.1")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		g := gateAt("main")

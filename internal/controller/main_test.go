@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -23,6 +22,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -36,7 +36,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
-	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // What the tests share: one cluster, agents that are played by hand, and a
@@ -60,20 +59,26 @@ func TestMain(m *testing.M) {
 		if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
 			return 0, err
 		}
-
-		scheme := runtime.NewScheme()
-		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
-			return 0, err
-		}
-
-		config := cluster.AdminConfig()
-		config.QPS = -1
-		if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		if admin, err = cluster.Client(v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme); err != nil {
 			return 0, err
 		}
 
 		return m.Run(), nil
 	}))
+}
+
+// cacheAt is an empty cache with this clock.
+func cacheAt(now *time.Time) *cache {
+	f := newCache("", time.Second)
+	f.now = func() time.Time { return *now }
+	return f
+}
+
+// everywhere is the rollout r, which selects all nodes.
+func everywhere() *v1alpha1.NodeConfigRollout {
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}}
+	r.Spec.AllNodes = true
+	return r
 }
 
 // own is the configuration of the controller's own ServiceAccount.
@@ -99,7 +104,7 @@ func newController(t *testing.T, config *rest.Config, change ...func(*Options)) 
 	t.Helper()
 	o := Options{
 		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: prometheus.NewRegistry(),
-		Log: slog.New(slog.NewTextHandler(testLog(t), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})), // shown if the test fails
 	}
 	for _, f := range change {
 		f(&o)
@@ -125,18 +130,6 @@ func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running
 	return &running{c, registry, stop}
 }
 
-// testLog shows what is logged if the test fails.
-func testLog(t *testing.T) io.Writer {
-	w := &output.Buffer{}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log("the controller's log:\n" + w.String())
-		}
-	})
-
-	return w
-}
-
 // eventually polls until check is happy.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
@@ -146,26 +139,20 @@ func eventually(t *testing.T, check func() error) {
 // world is a clean cluster: what a test makes in it goes with the test.
 func world(t *testing.T) {
 	t.Helper()
-	clean := func() {
+	t.Cleanup(func() {
 		ctx := context.Background()
 		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
 			assert.OK(t, admin.DeleteAllOf(ctx, o))
 		}
 
 		assert.OK(t, admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace)))
-	}
-	t.Cleanup(clean)
+	})
 }
 
 // addNodes makes nodes that are Ready, with labels such as a=b.
-func addNodes(t *testing.T, labels string, names ...string) {
+func addNodes(t *testing.T, labeled string, names ...string) {
 	t.Helper()
-	set := map[string]string{}
-	for pair := range strings.SplitSeq(labels, ",") {
-		key, value, _ := strings.Cut(pair, "=")
-		set[key] = value
-	}
-
+	set := assert.Value(labels.ConvertSelectorToLabelsMap(labeled))(t)
 	for _, name := range names {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
 		assert.NoError(t, admin.Create(t.Context(), n))
@@ -242,11 +229,27 @@ func change[T client.Object](t *testing.T, o T, f func(T)) {
 	})
 }
 
+// read reads an object of the API.
+func read[T client.Object](t *testing.T, o T, name string) T {
+	t.Helper()
+	o.SetName(name)
+	assert.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	return o
+}
+
 func rolloutNamed(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	t.Helper()
-	r := &v1alpha1.NodeConfigRollout{}
-	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, r))
-	return r
+	return read(t, &v1alpha1.NodeConfigRollout{}, name)
+}
+
+func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
+	t.Helper()
+	return read(t, &v1alpha1.NodeConfig{}, name)
+}
+
+func nodeNamed(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	return read(t, &corev1.Node{}, name)
 }
 
 type status = *v1alpha1.NodeConfigRolloutStatus
@@ -305,13 +308,6 @@ func completeAt(revision int64) func(status) error {
 
 		return phase(v1alpha1.RolloutComplete)(st)
 	}
-}
-
-func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
-	t.Helper()
-	nc := &v1alpha1.NodeConfig{}
-	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, nc))
-	return nc
 }
 
 // generations are the generations of these nodes' NodeConfigs: another one
@@ -385,9 +381,8 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 func forConfigs(t *testing.T, names []string, do func(context.Context, *v1alpha1.NodeConfig) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var player sync.WaitGroup
+	player.Go(func() {
 		for ctx.Err() == nil {
 			list := &v1alpha1.NodeConfigList{}
 			err := admin.List(ctx, list)
@@ -404,8 +399,8 @@ func forConfigs(t *testing.T, names []string, do func(context.Context, *v1alpha1
 
 			time.Sleep(often)
 		}
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
+	})
+	t.Cleanup(func() { cancel(); player.Wait() })
 }
 
 func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) payload.Payload {

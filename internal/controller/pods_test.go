@@ -101,10 +101,8 @@ func TestPodsOfANodeAreCountedOverAllPages(t *testing.T) {
 	c, r, in := disruptionWorld(t, api)
 	c.readDisruptions(t.Context(), r, in, []int{0})
 	c.addDisruptions(r, in)
-	if got := in.nodes[0].Disruptions; got == nil || got.Error != "" || !maps.Equal(got.Pods, map[string]int{"shop/web": 4}) {
-		t.Errorf("the node disrupts %+v", got)
-	}
-
+	got := in.nodes[0].Disruptions
+	assert.That(t, got != nil && got.Error == "" && maps.Equal(got.Pods, map[string]int{"shop/web": 4}), "the node disrupts %+v", got)
 	assert.That(t, in.Budgets.Allowed["shop/web"] == 3 && in.Budgets.Error == "", "the budgets are %+v", in.Budgets)
 	want := []string{"budgets", "pods spec.nodeName=n ", "pods spec.nodeName=n 2nd"}
 	assert.That(t, slices.Equal(api.lists, want), "it read %q, want %q", api.lists, want)
@@ -123,25 +121,19 @@ func TestWhatCannotBeReadIsReportedToThePlan(t *testing.T) {
 
 		return node, in.Budgets.Error
 	}
-	if node, budgets := read(); node != "list pods: there are more than 10000" || budgets != "" {
-		t.Errorf("an endless list: %q, %q", node, budgets)
-	}
-
+	node, budgets := read()
+	assert.That(t, node == "list pods: there are more than 10000" && budgets == "", "an endless list: %q, %q", node, budgets)
 	api.refused = map[string]error{"pods": forbidden}
-	if node, budgets := read(); !strings.HasPrefix(node, "list pods: pods is forbidden") || len(node) != maxReadError || budgets != "" {
-		t.Errorf("forbidden pods: %q, %q", node, budgets)
-	}
-
+	node, budgets = read()
+	assert.That(t, strings.HasPrefix(node, "list pods: pods is forbidden") && len(node) == maxReadError && budgets == "",
+		"forbidden pods: %q, %q", node, budgets)
 	api.refused = map[string]error{"budgets": forbidden}
-	if _, budgets := read(); !strings.HasPrefix(budgets, "list PodDisruptionBudgets: ") {
-		t.Errorf("forbidden budgets: %q", budgets)
-	}
-
+	_, budgets = read()
+	assert.That(t, strings.HasPrefix(budgets, "list PodDisruptionBudgets: "), "forbidden budgets: %q", budgets)
 	c.fleet.deleteConfig("n", "")
 	api.refused = nil
-	if node, _ := read(); node != "node n or its NodeConfig is gone" {
-		t.Errorf("a node that is gone: %q", node)
-	}
+	node, _ = read()
+	assert.Equal(t, node, "node n or its NodeConfig is gone")
 }
 
 func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
@@ -183,14 +175,9 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 	assert.ErrorHas(t, assert.Err(c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{})),
 		"ask whether the controller may list", "without an answer")
 	api.refused["reviews"] = apierrors.NewForbidden(schema.GroupResource{}, "", nil)
-	if may, err := c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || may {
-		t.Errorf("without the right to ask: %v, %v", may, err)
-	}
-
+	assert.Returns(t, false, "without the right to ask")(c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}))
 	r.nodes = nil // no node on which a restart makes pods unready
-	if may, err := c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || may {
-		t.Errorf("nothing to respect: %v, %v", may, err)
-	}
+	assert.Returns(t, false, "nothing to respect")(c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}))
 }
 
 // waitsFor checks the message of a rollout's status.
@@ -250,10 +237,7 @@ func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 	awaitRollout(t, "cpb", waitsFor("waits for control plane cpa1, which may have been in flight a moment ago"))
 	later(c, time.Minute)
 	awaitRollout(t, "cpb", waitsFor("waits for control plane cpa1, which is not Ready again (not Ready: kube-apiserver-cpa1)"))
-	if err := assigned("cpb1"); err == nil {
-		t.Error("both control planes were assigned")
-	}
-
+	assert.That(t, assigned("cpb1") != nil, "both control planes were assigned")
 	setReady(corev1.ConditionTrue)
 	later(c, time.Minute)
 	eventually(t, func() error { return assigned("cpb1") })

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,12 +26,12 @@ import (
 )
 
 // answerPreflights plays agents that answer preflight requests until the test
-// ends. judge returns the verdict, reason and message of a node; an empty
-// verdict is no answer. It counts the answers.
-func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...string) *atomic.Int64 {
+// ends, with a verdict, a reason and a message for each node. It counts the
+// answers.
+func answerPreflights(t *testing.T, verdicts map[string][3]string) *atomic.Int64 {
 	t.Helper()
 	answers := &atomic.Int64{}
-	forConfigs(t, names, func(ctx context.Context, nc *v1alpha1.NodeConfig) error {
+	forConfigs(t, slices.Collect(maps.Keys(verdicts)), func(ctx context.Context, nc *v1alpha1.NodeConfig) error {
 		text := nc.Annotations[v1alpha1.AnnotationPreflight]
 		if text == "" {
 			return nil
@@ -41,11 +42,11 @@ func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...
 			return err
 		}
 
-		said := judge(nc.Name)
-		if said[0] == "" || nc.Status.Preflight != nil && nc.Status.Preflight.UID == request.UID {
+		if nc.Status.Preflight != nil && nc.Status.Preflight.UID == request.UID {
 			return nil
 		}
 
+		said := verdicts[nc.Name]
 		answers.Add(1)
 		data, err := json.Marshal([]operation{
 			{"test", "/metadata/resourceVersion", nc.ResourceVersion},
@@ -68,12 +69,6 @@ func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...
 	return answers
 }
 
-func accepts(string) [3]string { return [3]string{"Accepted"} }
-
-func report(mode v1alpha1.PreflightMode) func(*v1alpha1.NodeConfigRolloutSpec) {
-	return func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Preflight = mode }
-}
-
 // reported creates NodeConfigs of nodes that agents have written to.
 func reported(t *testing.T, names ...string) {
 	t.Helper()
@@ -84,34 +79,25 @@ func reported(t *testing.T, names ...string) {
 	}
 }
 
-func preflight(so func(*v1alpha1.PreflightResult) bool) func(status) error {
-	return func(st status) error {
-		return assert.Unless(st.Preflight != nil && so(st.Preflight), "status.preflight is %+v", st.Preflight)
-	}
-}
-
 func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=asked", "q1", "q2", "q3")
 	reported(t, "q1", "q2", "q3")
-	answers := answerPreflights(t, func(node string) [3]string {
-		if node == "q2" {
-			return [3]string{"Refused", v1alpha1.ReasonValidationFailed, "maxPods is wrong"}
-		}
-
-		return accepts(node)
-	}, "q1", "q2") // the agent of q3 is silent
+	answers := answerPreflights(t, map[string][3]string{ // the agent of q3 is silent
+		"q1": {"Accepted"}, "q2": {"Refused", v1alpha1.ReasonValidationFailed, "maxPods is wrong"},
+	})
 	const timeout = 40 * time.Second // less than the default
 	c := start(t, own(), func(o *Options) { o.AgentTimeout = timeout })
-	roll(t, "asked", report(v1alpha1.PreflightRequire))
-	awaitRollout(t, "asked", preflight(func(p *v1alpha1.PreflightResult) bool { return p.Accepted+p.Refused == 2 }))
+	roll(t, "asked", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Preflight = v1alpha1.PreflightRequire })
+	awaitRollout(t, "asked", func(st status) error {
+		p := st.Preflight
+		return assert.Unless(p != nil && p.Accepted+p.Refused == 2, "status.preflight is %+v", p)
+	})
 	later(c, 2*timeout)
 	r := awaitRollout(t, "asked", phase(v1alpha1.RolloutHalted))
 	p := r.Status.Preflight
-	if p == nil || p.EndTime == nil || r.Status.Target() != 1 || p.Accepted != 1 || p.Refused != 1 || p.Unanswered != 1 {
-		t.Fatalf("status.preflight is %+v", p)
-	}
-
+	assert.Must(t, p != nil && p.EndTime != nil && r.Status.Target() == 1 && p.Accepted == 1 && p.Refused == 1 && p.Unanswered == 1,
+		"status.preflight is %+v", p)
 	want := v1alpha1.PreflightGroup{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods is wrong", Nodes: 1, Examples: []string{"q2"}}
 	assert.That(t, len(p.Groups) == 1 && fmt.Sprint(p.Groups[0]) == fmt.Sprint(want) && slices.Equal(p.UnansweredNodes, []string{"q3"}),
 		"the groups are %+v, silent are %v", p.Groups, p.UnansweredNodes)
@@ -136,13 +122,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 	t.Cleanup(func() { assert.OK(t, admin.DeleteAllOf(context.Background(), &v1alpha1.NodeConfigPreflight{})) })
 	addNodes(t, "pool=turn", "p1", "p2")
 	reported(t, "p1", "p2")
-	answerPreflights(t, func(node string) [3]string {
-		if node == "p2" {
-			return [3]string{"Refused", v1alpha1.ReasonNeedsDrain, "cpu_manager_state"}
-		}
-
-		return accepts(node)
-	}, "p1", "p2")
+	answerPreflights(t, map[string][3]string{"p1": {"Accepted"}, "p2": {"Refused", v1alpha1.ReasonNeedsDrain, "cpu_manager_state"}})
 	make := func(name string, pods int, ttl *int32) *v1alpha1.NodeConfigPreflight {
 		o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigPreflightSpec{
 			NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "turn"}}},

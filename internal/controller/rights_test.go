@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -69,25 +67,18 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	was, wasAdmin := cluster, admin
 	cluster = bare
 	t.Cleanup(func() { cluster, admin = was, wasAdmin })
-	var err error
-	admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()})
-	assert.NoError(t, err)
+	admin = assert.Value(client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()}))(t)
 	c := start(t, own())
 	ready := c.ready
 	eventually(t, func() error {
 		return says(ready(), "lacks permission: nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml", "system:serviceaccount:evenkeel-system:evenkeel-controller")
 	})
-	rights := t.TempDir()
-	for _, file := range []string{"api/namespace.yaml", "controller/rbac.yaml"} {
-		data, err := os.ReadFile("../../config/" + file)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(rights, filepath.Base(file)), data, 0o600)
-		}
-
-		assert.NoError(t, err)
+	applyRights := func() {
+		t.Helper()
+		assert.NoError(t, bare.Apply(t.Context(), "../../config/api/namespace.yaml"))
+		assert.NoError(t, bare.Apply(t.Context(), "../../config/controller/rbac.yaml"))
 	}
-
-	assert.NoError(t, bare.Apply(t.Context(), rights))
+	applyRights()
 	eventually(t, func() error {
 		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
 	})
@@ -96,8 +87,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 
 	addNodes(t, "pool=lacks", "e1")
 	agents(t, nil, "e1")
-	updateNodeConfigs := without(t, "nodeconfigs.evenkeel.dev", "spec", "properties", "configSource", "properties", "rolloutRef", "properties", "attempt")
-	updateRollouts := without(t, "nodeconfigrollouts.evenkeel.dev", "status", "properties", "attempt")
+	updateNodeConfigs := without(t, "nodeconfigs.evenkeel.dev", "spec", "configSource", "rolloutRef", "attempt")
+	updateRollouts := without(t, "nodeconfigrollouts.evenkeel.dev", "status", "attempt")
 	t.Run("an old CRD of rollouts", func(t *testing.T) {
 		roll(t, "lacks")
 		eventually(t, func() error {
@@ -131,7 +122,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		eventually(t, func() error {
 			return says(ready(), "lacks permission: patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
 		})
-		assert.NoError(t, bare.Apply(t.Context(), rights))
+		applyRights()
 		awaitRollout(t, "lacks", completeAt(2))
 		eventually(t, ready)
 	})
@@ -147,7 +138,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		assert.OK(t, says(errors.New(r.Status.Message),
 			"cannot create ConfigMap evenkeel-system/lacks-", "forbidden", "kubectl apply -f install.yaml"))
 		assert.NoDiff(t, cmp.Diff(before, generations(t, "e1", "e2")), "the generations of NodeConfigs")
-		assert.NoError(t, bare.Apply(t.Context(), rights))
+		applyRights()
 		c.fleet.scheduleAll()
 		awaitRollout(t, "lacks", completeAt(3))
 	})
@@ -181,45 +172,37 @@ func object(group, kind, name string) *unstructured.Unstructured {
 // without removes a field from a CRD's schema, as in an older release, and
 // waits until the API server refuses the field. undo restores the CRD; the API
 // server applies that with a short delay.
-func without(t *testing.T, crd string, path ...string) (undo func()) {
+func without(t *testing.T, crd string, field ...string) (undo func()) {
 	t.Helper()
-	last := path[len(path)-1]
+	last := len(field) - 1
+	parent := []string{"schema", "openAPIV3Schema"}
+	for _, name := range field[:last] {
+		parent = append(parent, "properties", name)
+	}
+
 	o := object("apiextensions.k8s.io", "CustomResourceDefinition", crd)
 	var was *unstructured.Unstructured
 	change(t, o, func(o *unstructured.Unstructured) {
 		was = o.DeepCopy()
 		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-		schema := versions[0].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
-		properties := schema["properties"].(map[string]any)
-		for _, key := range path[:len(path)-1] {
-			schema, properties = properties, properties[key].(map[string]any)
-		}
-
-		delete(properties, last)
+		found, _, err := unstructured.NestedFieldNoCopy(versions[0].(map[string]any), parent...)
+		assert.NoError(t, err)
+		schema := found.(map[string]any)
+		delete(schema["properties"].(map[string]any), field[last])
 		if required, ok := schema["required"].([]any); ok {
-			schema["required"] = slices.DeleteFunc(required, func(name any) bool { return name == last })
+			schema["required"] = slices.DeleteFunc(required, func(name any) bool { return name == field[last] })
 		}
 
 		assert.NoError(t, unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"))
 	})
 	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
-	var value any = int64(1)
-	for _, key := range slices.Backward(path) {
-		switch key {
-		case "properties":
-		case "items":
-			value = []any{value}
-		default:
-			value = map[string]any{key: value}
-		}
-	}
-
-	probe := &unstructured.Unstructured{Object: value.(map[string]any)}
+	probe := &unstructured.Unstructured{Object: map[string]any{}}
+	assert.NoError(t, unstructured.SetNestedField(probe.Object, int64(1), field...))
 	probe.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	probe.SetName("probe")
 	eventually(t, func() error {
 		err := admin.Create(t.Context(), probe.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
-		return says(err, "unknown field", last+`"`)
+		return says(err, "unknown field", field[last]+`"`)
 	})
 
 	return func() {

@@ -40,25 +40,20 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	r = awaitRollout(t, "first", completeAt(1))
 
 	st := r.Status
-	if st.Nodes.Updated != 3 || st.Nodes.Selected != 3 || st.Step != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
-		t.Errorf("the status says %+v", st)
-	}
-
+	assert.That(t, st.Nodes.Updated == 3 && st.Nodes.Selected == 3 && st.Step == 3, "the status says %+v", st)
+	assert.That(t, st.CurrentRevision != nil && *st.CurrentRevision == *st.UpdateRevision, "the status says %+v", st)
 	assert.That(t, len(st.History) == 1 && st.History[0].Outcome == "Succeeded" && st.History[0].Revision == 1 && st.History[0].Updated == 3,
 		"the history says %+v", st.History)
 	cm, ok := revisions(t, "first")["1"]
 	assert.Must(t, ok && cm.Immutable != nil && *cm.Immutable && len(cm.OwnerReferences) == 0 && len(cm.Finalizers) == 0,
 		"revision 1 is %+v", cm.ObjectMeta)
 	ref := st.UpdateRevision.ConfigMapRef
-	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != fleet.RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
-		t.Errorf("the status names %+v, the ConfigMap is %+v", ref, cm.ObjectMeta)
-	}
-
+	assert.That(t, ref.UID == cm.UID && ref.Name == cm.Name && cm.Name == fleet.RevisionName("first", ref.SHA256) &&
+		cm.Annotations[annotationSHA256] == ref.SHA256, "the status names %+v, the ConfigMap is %+v", ref, cm.ObjectMeta)
 	for _, name := range names {
-		nc := nodeConfig(t, name)
-		if s := nc.Spec.ConfigSource; s == nil || *s.ConfigMapRef != ref || s.RolloutRef.Name != "first" || s.RolloutRef.Revision != 1 {
-			t.Errorf("NodeConfig %s has %+v", name, s)
-		}
+		s := nodeConfig(t, name).Spec.ConfigSource
+		assert.That(t, s != nil && *s.ConfigMapRef == ref && s.RolloutRef.Name == "first" && s.RolloutRef.Revision == 1,
+			"NodeConfig %s has %+v", name, s)
 	}
 }
 
@@ -99,14 +94,13 @@ func TestACompleteRolloutWritesNothing(t *testing.T) {
 	names := []string{"f1", "f2"}
 	pool(t, "fixed", names...)
 	writes := &output.Buffer{}
-	config := own()
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+	config := answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {
 			fmt.Fprintln(writes, r.Method, r.URL.Path)
 		}
 
 		return nil, nil
-	}))
+	})
 	c := start(t, config)
 	roll(t, "fixed")
 	awaitRollout(t, "fixed", completeAt(1))

@@ -119,12 +119,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 		"maintenance by flag": slices.ContainsFunc(nodes, func(n rollout.Node) bool { return n.Maintenance == "condition example.com/Repair" }),
 	} {
-		drawn := 0
-		if is {
-			drawn = 1
-		}
-
-		seen[what] += drawn // 0 as well: the case is known then
+		seen[what] += map[bool]int{true: 1}[is] // 0 as well: the case is known then
 	}
 }
 
@@ -441,31 +436,19 @@ func (d *drawnFleet) api() client.WithWatch {
 		assert.NoError(d, add(scheme))
 	}
 
-	b := fake.NewClientBuilder().WithScheme(scheme)
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(copies(d.configMaps)...)
+	b.WithObjects(copies(d.nodes)...).WithObjects(copies(d.configs)...)
 	for i := range d.rollouts {
-		b = b.WithObjects(d.rollouts[i].DeepCopy())
-	}
-
-	for _, cm := range d.configMaps {
-		b = b.WithObjects(cm.DeepCopy())
+		b.WithObjects(d.rollouts[i].DeepCopy())
 	}
 	if d.source != nil {
-		b = b.WithObjects(d.source.DeepCopy())
+		b.WithObjects(d.source.DeepCopy())
 	}
-
 	if !d.since.IsZero() {
-		b = b.WithObjects(&coordinationv1.Lease{
+		b.WithObjects(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: d.settings.Namespace, Name: v1alpha1.ControllerLease},
 			Spec:       coordinationv1.LeaseSpec{AcquireTime: new(metav1.NewMicroTime(d.since))},
 		})
-	}
-
-	for _, n := range d.nodes {
-		b = b.WithObjects(n.DeepCopy())
-	}
-
-	for _, nc := range d.configs {
-		b = b.WithObjects(nc.DeepCopy())
 	}
 
 	return b.WithInterceptorFuncs(interceptor.Funcs{
@@ -487,6 +470,14 @@ func (d *drawnFleet) api() client.WithWatch {
 	}).Build()
 }
 
+func copies[T client.Object](all []T) (out []client.Object) {
+	for _, o := range all {
+		out = append(out, o.DeepCopyObject().(client.Object))
+	}
+
+	return out
+}
+
 // controller is one that has seen all that was drawn.
 func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller {
 	c := &Controller{
@@ -498,9 +489,8 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		c.fleet.outages = rollout.Outages{{From: d.since, To: d.since}}
 	}
 
-	var err error
-	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, c.newProblems("", "", nil), c.newProblems("", "", nil)))
-	assert.NoError(d, err)
+	none := c.newProblems("", "", nil)
+	c.metrics = assert.Value(newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, none, none)))(d)
 	c.sources = newTemplateSources(api, func() {})
 	if d.source != nil {
 		d.read(api, d.source)
@@ -508,25 +498,20 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 
 	c.sources.all[types.NamespacedName{Namespace: "team", Name: "kubelet"}] = &templateSource{read: true, object: d.source}
 	for i := range d.rollouts {
-		o := d.read(api, &v1alpha1.NodeConfigRollout{ObjectMeta: d.rollouts[i].ObjectMeta}).(*v1alpha1.NodeConfigRollout)
-		fleet.StripRollout(o)
-		c.fleet.setRollout(o)
+		c.fleet.setRollout(d.read(api, &v1alpha1.NodeConfigRollout{ObjectMeta: d.rollouts[i].ObjectMeta}).(*v1alpha1.NodeConfigRollout))
 	}
 
 	revisions := &corev1.ConfigMapList{}
 	assert.NoError(d, api.List(d.Context(), revisions, client.InNamespace(d.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}))
 	for i := range revisions.Items {
-		fleet.StripRevision(&revisions.Items[i])
 		c.fleet.setRevision(&revisions.Items[i])
 	}
 
 	for _, n := range d.nodes {
-		fleet.StripNode(n)
 		c.fleet.setNode(n)
 	}
 
 	for _, nc := range d.configs {
-		fleet.StripNodeConfig(nc)
 		c.fleet.setConfig(nc)
 	}
 

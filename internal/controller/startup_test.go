@@ -48,13 +48,6 @@ func taint(t *testing.T, names ...string) {
 	}
 }
 
-func nodeNamed(t *testing.T, name string) *corev1.Node {
-	t.Helper()
-	n := &corev1.Node{}
-	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, n))
-	return n
-}
-
 func isTainted(t *testing.T, name string) bool {
 	t.Helper()
 	return fleet.HasStartupTaint(nodeNamed(t, name), startupKey)
@@ -72,9 +65,9 @@ func awaitOpen(t *testing.T, event string, names ...string) {
 
 			return told(t, name, event)
 		})
-		if n := nodeNamed(t, name); len(n.Spec.Taints) != 2 || n.Spec.Taints[0] != theirs || n.Spec.Taints[1].Effect != corev1.TaintEffectPreferNoSchedule {
-			t.Errorf("%s has the taints %+v", name, n.Spec.Taints)
-		}
+		left := nodeNamed(t, name).Spec.Taints
+		assert.That(t, len(left) == 2 && left[0] == theirs && left[1].Effect == corev1.TaintEffectPreferNoSchedule,
+			"%s has the taints %+v", name, left)
 	}
 }
 
@@ -141,8 +134,7 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 	taint(t, "held", "held-too")
 	var reviews atomic.Int64
 	var granted atomic.Bool
-	config := own()
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+	config := answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		if strings.Contains(r.URL.Path, "selfsubjectaccessreviews") {
 			reviews.Add(1)
 		}
@@ -151,7 +143,7 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 			"it tried to patch %s", r.URL.Path)
 
 		return nil, nil
-	}))
+	})
 	c := newController(t, config, startups(0, time.Nanosecond))
 	for _, name := range []string{"held", "held-too"} {
 		c.fleet.setNode(nodeNamed(t, name))
@@ -165,10 +157,8 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 
 	assert.Equal(t, reviews.Load(), 1, "reviews of its permission")
 	assert.That(t, strings.Contains(c.startupRights.said, "kubectl apply -k config/startup-taint"), "it said %q", c.startupRights.said)
-	if all, overdue := c.fleet.countStartup(0); all != 2 || overdue != 2 {
-		t.Errorf("%d nodes have the taint, %d too long", all, overdue)
-	}
-
+	all, overdue := c.fleet.countStartup(0)
+	assert.That(t, all == 2 && overdue == 2, "%d nodes have the taint, %d too long", all, overdue)
 	granted.Store(true)
 	grant(t, "startup-taint")
 	eventually(t, func() error {
@@ -190,9 +180,8 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 	taint(t, "torn")
 	var fail atomic.Value // of the requests, by their method
 	fail.Store("")
-	config := own()
 	var patches atomic.Int64
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+	config := answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		what := fail.Load().(string)
 		node, review := strings.HasSuffix(r.URL.Path, "/nodes/torn"), strings.Contains(r.URL.Path, "selfsubjectaccessreviews")
 		if what == r.Method && node || what == "review" && review {
@@ -208,7 +197,7 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 		}
 
 		return nil, nil
-	}))
+	})
 	c := newController(t, config, startups(0, time.Nanosecond))
 	for _, tt := range []struct {
 		what, want string
@@ -260,28 +249,45 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 		assert.That(t, known == old, "the controller knows the Node %s", known)
 	}
 
-	if all, _ := c.fleet.countStartup(0); all != 2 { // the watch tells of the deleted ones
-		t.Errorf("%d nodes have the taint", all)
+	for _, want := range []int{2, 1} { // the watch tells of the deleted ones
+		all, _ := c.fleet.countStartup(0)
+		assert.Equal(t, all, want, "nodes that have the taint")
+		c.fleet.deleteNode("gone")
 	}
-
-	c.fleet.deleteNode("gone")
-	all, _ := c.fleet.countStartup(0)
-	assert.That(t, all == 1, "%d nodes have the taint after a deletion", all)
 }
 
-func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.T) {
-	f := newCache("", 0)
-	f.startupKey = startupKey
-	at := time.Unix(1_800_000_000, 0)
-	f.now = func() time.Time { return at }
-	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-5 * time.Minute))},
+// startsUp is a cache with a node of this age that has the startup taint.
+func startsUp(now *time.Time, age time.Duration) *cache {
+	f := cacheAt(now)
+	f.startupKey, f.agent = startupKey, time.Minute
+	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now.Add(-age))},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: startupKey, Effect: corev1.TaintEffectNoSchedule}}}})
-	times := rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
-	due, next := f.dueStartup(times, false)
-	assert.That(t, len(due) == 0 && next.Equal(at.Add(5*time.Minute)), "due: %v, next: %s", due, next)
-	due, _ = f.dueStartup(times, true)
+
+	return f
+}
+
+var startupTimes = rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
+
+func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.T) {
+	now := then
+	f := startsUp(&now, 5*time.Minute)
+	due, next := f.dueStartup(startupTimes, false)
+	assert.That(t, len(due) == 0 && next.Equal(now.Add(5*time.Minute)), "due: %v, next: %s", due, next)
+	due, _ = f.dueStartup(startupTimes, true)
 	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedNotSelected, "due: %v", due)
-	at = at.Add(5 * time.Minute)
-	due, _ = f.dueStartup(times, false)
+	now = now.Add(5 * time.Minute)
+	due, _ = f.dueStartup(startupTimes, false)
 	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due: %v", due)
+}
+
+func TestTheStartupTaintWaitsForAgentsAfterAnOutage(t *testing.T) {
+	now := then
+	f := startsUp(&now, time.Hour)
+	f.startup["n"].claims = []rollout.Claim{{}}
+	f.endOutage(now.Add(-55 * time.Minute))
+	due, next := f.dueStartup(startupTimes, true)
+	assert.That(t, len(due) == 0 && next.Equal(now.Add(time.Minute)), "due are %v, the next at %s", due, next)
+	now = now.Add(time.Minute)
+	due, _ = f.dueStartup(startupTimes, true)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due are %v", due)
 }

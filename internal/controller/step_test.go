@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,12 +26,11 @@ func TestTakingBackToNoSourceSetsTakenBack(t *testing.T) {
 	}
 	given := rollout.Node{Source: by(3, 2)}
 	spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Revoked: []types.UID{"u"}})
-	if m := spec.TakenBack; spec.ConfigSource != nil || m == nil || m.Rollout != "workers" || m.Revision != 3 || m.Attempt != 2 || !m.AssignedAt.Time.Equal(then) || len(spec.Revoked) != 1 {
-		t.Errorf("the spec is %+v", spec)
-	}
-	if spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Source: by(2, 1)}); spec.TakenBack != nil || spec.ConfigSource == nil {
-		t.Errorf("with a source before it the spec is %+v", spec)
-	}
+	want := v1alpha1.NodeConfigSpec{Revoked: []types.UID{"u"},
+		TakenBack: &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 3, Attempt: 2, AssignedAt: metav1.NewTime(then)}}
+	assert.NoDiff(t, cmp.Diff(want, spec))
+	spec = specOf(&given, rollout.Move{Kind: rollout.TakeBack, Source: by(2, 1)})
+	assert.NoDiff(t, cmp.Diff(v1alpha1.NodeConfigSpec{ConfigSource: by(2, 1)}, spec), "with a source before it")
 }
 
 // A plan's time has whole seconds, but what it waits for, such as the end of a

@@ -10,13 +10,13 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,21 +30,17 @@ func leads(o *Options) { o.LeaderElection, o.LeaseDuration = true, 3*time.Second
 
 func lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
-	l := &coordinationv1.Lease{}
-	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, l))
-	return l
+	return read(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace}}, v1alpha1.ControllerLease)
 }
 
 // run starts a controller that may end with an error.
 func run(t *testing.T, c *Controller) (ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	out, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(done)
-		out <- c.Run(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	out := make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() { out <- c.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 
 	return out
 }
@@ -79,39 +75,33 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	}
 	ctx := t.Context()
 	e, m := begin()
-	_, err := e.leads()
-	assert.That(t, errors.Is(err, errNotLeader), "it leads without a lease: %v", err)
+	assert.Is(t, assert.Err(e.leads()), errNotLeader, "without a lease")
 	assert.NoError(t, e.Create(ctx, record("me", 0)))
-	term, err := e.leads()
-	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
+	assert.Returns(t, int64(1), "the term")(e.leads())
 	for range 2 {
 		assert.NoError(t, e.Update(ctx, record("me", 0)))
 	}
 
-	_, _, err = e.Get(ctx)
+	_, _, err := e.Get(ctx)
 	assert.NoError(t, err)
-	term, err = e.leads()
-	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
+	assert.Returns(t, int64(1), "the term")(e.leads())
 	m.record = record("other", 1)
 	_, _, err = e.Get(ctx)
 	assert.NoError(t, err)
 	_, err = e.leads()
 	assert.Is(t, err, errNotLeader, "the lease is another's")
 	assert.ErrorHas(t, err, `the Lease names "other"`)
-	if err := e.Update(ctx, record("", 1)); err == nil || m.record.HolderIdentity != "other" {
-		t.Errorf("it gave another's lease up: %v", err)
-	}
+	err = e.Update(ctx, record("", 1))
+	assert.That(t, err != nil && m.record.HolderIdentity == "other", "it gave another's lease up: %v", err)
 
 	e, _ = begin()
 	assert.NoError(t, errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))))
-	_, err = e.leads()
-	assert.That(t, errors.Is(err, errNotLeader), "somebody else led meanwhile: %v", err)
+	assert.Is(t, assert.Err(e.leads()), errNotLeader, "somebody else led meanwhile")
 
 	e, _ = begin()
 	assert.NoError(t, e.Update(ctx, record("me", 4)))
 	e.renewed = e.renewed.Add(-2 * time.Hour)
-	_, err = e.leads()
-	assert.That(t, errors.Is(err, errNotLeader), "it was frozen for two hours: %v", err)
+	assert.Is(t, assert.Err(e.leads()), errNotLeader, "it was frozen for two hours")
 }
 
 func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
@@ -124,10 +114,8 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	awaitRollout(t, "former", completeAt(1))
 	cm := revisions(t, "former")["1"]
 	term := v1alpha1.TermOf(cm.Annotations)
-	if term == 0 || nodeConfig(t, "f1").Spec.ConfigSource.RolloutRef.Term != term {
-		t.Fatalf("term %d on the ConfigMap, %+v assigned", term, nodeConfig(t, "f1").Spec.ConfigSource.RolloutRef)
-	}
-
+	by := nodeConfig(t, "f1").Spec.ConfigSource.RolloutRef
+	assert.Must(t, term != 0 && by.Term == term, "term %d on the ConfigMap, %+v assigned", term, by)
 	// Another one has taken over, and this one has not noticed: its lease looks
 	// as it did.
 	c.election.mu.Lock()
@@ -167,20 +155,16 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	left := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations)
 	first.stop()
 	had := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
-	if err := admin.Delete(t.Context(), lease(t)); err != nil { // whoever comes counts from 0
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, admin.Delete(t.Context(), lease(t))) // whoever comes counts from 0
 	var over atomic.Bool
-	config := own()
-	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+	config := answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		if query := r.URL.Query(); over.Load() || !query.Has("watch") && !query.Has("limit") { // what is listed without a limit is answered
 			return nil, nil
 		}
 
 		return answered(r, http.StatusTooManyRequests, io.NopCloser(strings.NewReader(
 			`{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`))), nil
-	}))
+	})
 	second := start(t, config, leads)
 	eventually(t, func() error {
 		now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
@@ -189,10 +173,8 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	assert.That(t, !second.watches.complete(), "it has looked")
 	// A node that lost its disk adopts again what a rollout that is gone had
 	// assigned to it.
-	if now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations); now != left || left == 0 {
-		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
-	}
-
+	now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations)
+	assert.That(t, now == left && left != 0, "the revision of a rollout that is gone has term %d, had %d", now, left)
 	over.Store(true)
 	edit(t, "terms", use(7))
 	awaitRollout(t, "terms", completeAt(2))
@@ -226,8 +208,7 @@ func TestANewLeaderKnowsWhenTheFormerOneWasThereLast(t *testing.T) {
 	assert.That(t, m.record.RenewTime.Time.Equal(now), "it renewed the Lease at %s", m.record.RenewTime)
 	read() // its own
 	assert.That(t, e.formerRenewal().Equal(then), "the former leader renewed it at %s", e.formerRenewal())
-	f := newCache("", time.Second)
-	f.now = func() time.Time { return now }
+	f := cacheAt(&now)
 	f.endOutage(e.formerRenewal())
 	p := rollout.Input{}
 	f.setOutages(&rolloutEntry{}, &p)

@@ -95,9 +95,8 @@ func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := own()
 			var lists atomic.Int64
-			config.Wrap(answering(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			config := answering(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if r.URL.Query().Get("sendInitialEvents") != "" {
 					return stream(next, r)
 				}
@@ -106,7 +105,7 @@ func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 				}
 
 				return nil, nil
-			}))
+			})
 			c := start(t, config)
 			knows := func(want int) {
 				t.Helper()
@@ -198,21 +197,6 @@ func TestAnOutageBeginsWhenTheFirstWatchIsLost(t *testing.T) {
 		want := rollout.Outage{From: lost.Add(time.Hour), To: f.now().Add(time.Hour)}
 		assert.That(t, len(p.Outages) == 2 && p.Outages[1] == want, "the outages are %v, want %v", p.Outages, want)
 	})
-}
-
-func TestTheStartupTaintWaitsForAgentsAfterAnOutage(t *testing.T) {
-	c := &Controller{fleet: newCache("", time.Second)}
-	f := c.fleet
-	now := then
-	f.now, f.startupKey, f.agent = func() time.Time { return now }, "taint", time.Minute
-	f.startup["a"] = &nodeEntry{claims: []rollout.Claim{{}}, node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}}
-	f.endOutage(now.Add(-55 * time.Minute))
-	times := rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
-	due, next := f.dueStartup(times, true)
-	assert.That(t, len(due) == 0 && next.Equal(now.Add(time.Minute)), "due are %v, the next at %s", due, next)
-	now = now.Add(time.Minute)
-	due, _ = f.dueStartup(times, true)
-	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due are %v", due)
 }
 
 func TestAWriteProblemConcernsItsRolloutOnly(t *testing.T) {
