@@ -29,11 +29,7 @@ func (s *scenario) assign(code int, args []string, words ...string) string {
 	rest := out
 	for _, w := range words {
 		_, after, found := strings.Cut(rest, w)
-		if !found {
-			s.t.Errorf("assign %q does not say %q (in this order) but:\n%s", args, w, out)
-			continue
-		}
-
+		assert.Must(s.t, found, "assign %q does not say %q (in this order) but:\n%s", args, w, out)
 		rest = after
 	}
 
@@ -94,7 +90,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		"node assign-0 is assigned its local configuration\n", "node assign-0 runs its local configuration")
 	s.assign(0, []string{node, "--local"},
 		"node assign-0 already has this assignment, and runs its local configuration", ": nothing changes\n")
-	if nc := s.nodeConfig(node); nc.Spec.ConfigSource.Local == nil || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
-		t.Errorf("it is assigned %+v and runs %+v", nc.Spec.ConfigSource, nc.Status)
-	}
+	nc := s.nodeConfig(node)
+	assert.That(t, nc.Spec.ConfigSource.Local != nil && nc.Status.Active == nil && nc.Status.LastKnownGood == nil,
+		"it is assigned %+v and runs %+v", nc.Spec.ConfigSource, nc.Status)
 }

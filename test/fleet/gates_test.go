@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,53 +18,44 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
-// gauge is a metric that a real Prometheus scrapes from the test.
-type gauge struct {
-	s      *scenario
-	value  atomic.Value // the sample; empty: none
-	server *promserver.Server
-}
-
-// startGauge starts a Prometheus that scrapes a metric without a value.
-func startGauge(s *scenario) *gauge {
+// gauge starts a Prometheus that scrapes a metric without a value. set changes
+// the value, and waits until Prometheus has it.
+func (s *scenario) gauge() (prometheus string, set func(value string)) {
 	s.t.Helper()
 	binary, err := promserver.Path(root, "prometheus")
 	if err != nil {
 		s.t.Skip(err)
 	}
 
-	g := &gauge{s: s}
-	g.value.Store("")
+	var sample atomic.Value
+	sample.Store("")
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if v := g.value.Load().(string); v != "" {
+		if v := sample.Load().(string); v != "" {
 			fmt.Fprintf(w, "gate_errors{job=\"test\"} %s\n", v)
 		}
 	}))
 	s.t.Cleanup(exporter.Close)
-	g.server, err = promserver.Start(binary, s.t.TempDir(), map[string]string{"prometheus.yaml": fmt.Sprintf(
+	server, err := promserver.Start(binary, s.t.TempDir(), map[string]string{"prometheus.yaml": fmt.Sprintf(
 		"global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: test, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(exporter.URL, "http://"))})
 	s.do(err)
-	s.t.Cleanup(func() { assert.OK(s.t, g.server.Stop()) })
+	s.t.Cleanup(func() { assert.OK(s.t, server.Stop()) })
 
-	return g
-}
+	return server.URL, func(value string) {
+		s.t.Helper()
+		sample.Store(value)
+		s.until("Prometheus has the value", func() (string, bool) {
+			r, err := http.Get(server.URL + "/api/v1/query?query=gate_errors")
+			if err != nil {
+				return err.Error(), false
+			}
 
-// set changes the value and waits until Prometheus has it.
-func (g *gauge) set(value string) {
-	g.s.t.Helper()
-	g.value.Store(value)
-	g.s.until("Prometheus has the value", func() (string, bool) {
-		r, err := http.Get(g.server.URL + "/api/v1/query?query=" + url.QueryEscape("gate_errors"))
-		if err != nil {
-			return err.Error(), false
-		}
+			defer r.Body.Close()
+			body, err := io.ReadAll(r.Body)
+			s.do(err)
 
-		defer r.Body.Close()
-		body, err := io.ReadAll(r.Body)
-		g.s.do(err)
-
-		return string(body), strings.Contains(string(body), fmt.Sprintf("%q", value))
-	})
+			return string(body), strings.Contains(string(body), fmt.Sprintf("%q", value))
+		})
+	}
 }
 
 // gateIs reports whether the rollout's gate has a state.
@@ -75,10 +65,10 @@ func gateIs(state v1alpha1.GateState) check {
 
 func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "gates", 4)
-	metric := startGauge(s)
+	prometheus, set := s.gauge()
 	alone(t)
 	begin := func() *process {
-		return s.controller("--leader-elect=false", "--prometheus-server=main="+metric.server.URL)
+		return s.controller("--leader-elect=false", "--prometheus-server=main="+prometheus)
 	}
 	controller := begin()
 
@@ -97,13 +87,13 @@ failurePolicy: {action: Rollback}
 	have := s.those(gives, st.UpdateRevision.ConfigMapRef)
 	s.same("have the first revision while there is no data", have, s.everGiven(st.UpdateRevision.ConfigMapRef))
 	assert.Equal(t, len(have), 1, "nodes that have the revision")
-	metric.set("0.25")
+	set("0.25")
 	good := r.complete(1)
-	s.same("run the first revision", s.those(runs, good), s.nodes(0, 4))
+	s.same("run the first revision", s.those(runs, good), s.fleet.Names())
 
 	// The canary is healthy, but the metric is not. The controller is killed
 	// between the two failures.
-	metric.set("0.75")
+	set("0.75")
 	r.push("maxPods: 102")
 	first := r.await(at(2, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateFailing))
 	g := first.Gates[0]
@@ -113,10 +103,9 @@ failurePolicy: {action: Rollback}
 	last := r.await(at(2, v1alpha1.RolloutRolledBack))
 	g = last.Gates[0]
 	assert.That(t, g.Failures == 2 && g.Time.Sub(first.Gates[0].Time.Time) >= 10*time.Second, "the failures are %+v and %+v", first.Gates[0], g)
-	if h := last.Halt; h.Reason != v1alpha1.HaltGateFailed || !h.Rollback || h.Message != "gate errors failed 2 times in a row: value 0.75, must be < 0.5; query: sum(gate_errors)" {
-		t.Errorf("the stop is %+v", h)
-	}
-
+	h := last.Halt
+	assert.That(t, h.Reason == v1alpha1.HaltGateFailed && h.Rollback &&
+		h.Message == "gate errors failed 2 times in a row: value 0.75, must be < 0.5; query: sum(gate_errors)", "the stop is %+v", h)
 	assert.That(t, last.History[0].Outcome == v1alpha1.OutcomeRolledBack && last.History[0].Reason == v1alpha1.HaltGateFailed,
 		"the history says %+v", last.History[0])
 	bad := last.UpdateRevision.ConfigMapRef

@@ -47,35 +47,33 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	assert.Equal(t, r.complete(3), first, "revision 3")
 	const holds = "; spec.pin holds this revision in place of the template (revision 2)"
 	r.applied(`"maxPods":102`) // what the repository has
-	if st := r.looked(); st.UpdateRevision.ConfigMapRef != first || !strings.Contains(st.Message, holds) {
-		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
-	}
-
-	s.same("run the first revision", s.those(runs, first), s.nodes(0, 2))
+	st := r.looked()
+	assert.That(t, st.UpdateRevision.ConfigMapRef == first && strings.Contains(st.Message, holds),
+		"revision %+v: %s", st.UpdateRevision, st.Message)
+	s.same("run the first revision", s.those(runs, first), s.fleet.Names())
 	out := s.plugin(0, "rollout", "plan", r.name)
 	assert.That(t, strings.Contains(out, "2 of 2 nodes updated"), "the plan is\n%s", out)
 
 	r.applied(`"maxPods":103`) // another template is the target
 	third := r.complete(4)
-	if st := r.looked(); third == first || third == second || strings.Contains(st.Message, holds) {
-		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
-	}
-
+	st = r.looked()
+	assert.That(t, third != first && third != second && !strings.Contains(st.Message, holds),
+		"revision %+v: %s", st.UpdateRevision, st.Message)
 	r.applied(`"maxPods":102`) // reverted to what was undone
 	assert.Equal(t, r.complete(5), first, "revision 5")
 
 	s.do(kube.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: first.Name}}))
-	st := r.await(that("the pinned revision is gone", func(st *status) bool {
+	st = r.await(that("the pinned revision is gone", func(st *status) bool {
 		reason, _ := degraded(st)
 		return reason == "RevisionGone"
 	}))
 	assert.That(t, st.Phase == v1alpha1.RolloutInvalid && strings.Contains(st.Message, "there is no ConfigMap "+first.Name),
 		"%s: %s", st.Phase, st.Message)
-	s.same("still run the first revision", s.those(runs, first), s.nodes(0, 2))
+	s.same("still run the first revision", s.those(runs, first), s.fleet.Names())
 
 	s.plugin(0, "rollout", "unpin", r.name, "--yes")
 	assert.Equal(t, r.complete(6), second, "the content of revision 6 is the template's")
-	s.same("run the second revision", s.those(runs, second), s.nodes(0, 2))
+	s.same("run the second revision", s.those(runs, second), s.fleet.Names())
 }
 
 // health returns what GitOps controllers make of an object: kstatus and Argo

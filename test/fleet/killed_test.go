@@ -74,14 +74,10 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 	st := r.await(at(revisions, v1alpha1.RolloutComplete), updated(30))
 	t.Logf("%d revisions, seed %d", revisions, seed)
 	assert.That(t, st.Halt == nil && st.Attempt == 1 && len(st.History) == int(revisions), "seed %d: the status says %+v", seed, st)
-	if most := s.most(unproven); most > budget {
-		t.Errorf("seed %d: %d nodes were in flight at once, of a budget of %d", seed, most, budget)
-	}
-
-	for name, nc := range s.nodeConfigs() {
-		if nc.Generation != 1+revisions { // made empty, and one assignment for each revision
-			t.Errorf("seed %d: %s was written to %d times, for %d revisions", seed, name, nc.Generation-1, revisions)
-		}
+	most := s.most(unproven)
+	assert.That(t, most <= budget, "seed %d: %d nodes were in flight at once, of a budget of %d", seed, most, budget)
+	for name, nc := range s.nodeConfigs() { // made empty, and one assignment for each revision
+		assert.Equal(t, nc.Generation, 1+revisions, "seed", seed, "the generation of", name)
 	}
 }
 

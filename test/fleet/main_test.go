@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,18 +68,9 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
 		return 0, err
 	}
-
-	scheme := kruntime.NewScheme()
-	if err := errors.Join(kubescheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if kube, err = cluster.Client(kubescheme.AddToScheme, v1alpha1.AddToScheme); err != nil {
 		return 0, err
 	}
-
-	config := cluster.AdminConfig()
-	config.QPS = -1
-	if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-
 	if watched, err = record(context.Background()); err != nil {
 		return 0, err
 	}

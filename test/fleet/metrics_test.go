@@ -87,10 +87,8 @@ func metricsOf(t *testing.T, p *process) string {
 
 func TestMetricsAreForReadersOnly(t *testing.T) {
 	t.Parallel()
-	if body := metricsOf(t, shared); !strings.Contains(body, "\nevenkeel_build_info{") {
-		t.Errorf("these are not the controller's metrics: %.300s", body)
-	}
-
+	body := metricsOf(t, shared)
+	assert.That(t, strings.Contains(body, "\nevenkeel_build_info{"), "these are not the controller's metrics: %.300s", body)
 	for name, tt := range map[string]struct {
 		token string
 		want  int
@@ -99,8 +97,8 @@ func TestMetricsAreForReadersOnly(t *testing.T) {
 		"a wrong one":  {"wrong", http.StatusInternalServerError}, // the library's answer
 		"not a reader": {token(t, "metrics-not-a-reader", ""), http.StatusForbidden},
 	} {
-		if code, body := shared.scrape(t, tt.token); code != tt.want || strings.Contains(body, "evenkeel_") {
-			t.Errorf("%s: the answer is %d, want %d: %.300s", name, code, tt.want, body)
-		}
+		code, body := shared.scrape(t, tt.token)
+		assert.That(t, code == tt.want && !strings.Contains(body, "evenkeel_"),
+			"%s: the answer is %d, want %d: %.300s", name, code, tt.want, body)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,16 +42,10 @@ func (w *webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 }
 
 // of returns the events of a kind about a rollout.
-func (w *webhook) of(rollout string, kind notify.Kind) (out []notify.Event) {
+func (w *webhook) of(rollout string, kind notify.Kind) []notify.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range w.events {
-		if e.Subject == rollout && e.Data.Kind == kind {
-			out = append(out, e)
-		}
-	}
-
-	return out
+	return slices.DeleteFunc(slices.Clone(w.events), func(e notify.Event) bool { return e.Subject != rollout || e.Data.Kind != kind })
 }
 
 func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops the shared controller

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -60,11 +59,7 @@ func (r *recorder) of(s *scenario) []version {
 }
 
 // owns reports whether a node is one of the scenario's.
-func (s *scenario) owns(node string) bool {
-	number, ok := strings.CutPrefix(node, s.name+"-")
-	_, err := strconv.Atoi(number)
-	return ok && err == nil
-}
+func (s *scenario) owns(node string) bool { return slices.Contains(s.fleet.Names(), node) }
 
 // replay shows all that the nodes of a scenario went through up to now, change
 // by change.

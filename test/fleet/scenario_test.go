@@ -82,19 +82,6 @@ func faulty(faults ...string) func(*hollow.Options) {
 // node is the name of the node with this number.
 func (s *scenario) node(i int) string { return fmt.Sprintf("%s-%d", s.name, i) }
 
-// nodes are the names of the nodes from one number up to, and without, another
-// one, sorted.
-func (s *scenario) nodes(from, to int) []string {
-	var out []string
-	for i := from; i < to; i++ {
-		out = append(out, s.node(i))
-	}
-
-	slices.Sort(out)
-
-	return out
-}
-
 // do fails the test with an error.
 func (s *scenario) do(err error) {
 	s.t.Helper()
