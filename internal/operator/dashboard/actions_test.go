@@ -51,6 +51,15 @@ func reasons(all []actionView) map[string]string {
 	return out
 }
 
+// named is the action with this verb.
+func named(t *testing.T, all []actionView, verb string) actionView {
+	t.Helper()
+	i := slices.IndexFunc(all, func(a actionView) bool { return a.Verb == verb })
+	assert.Must(t, i >= 0, "there is no action %s", verb)
+
+	return all[i]
+}
+
 func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -96,12 +105,9 @@ func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T
 			r.Status.Halt = &v1alpha1.RolloutHalt{Reason: tt.reason, Message: "1 node failed"}
 		}
 
-		for _, a := range new(cluster).offered(r, "") {
-			if a.Verb == verbRetry {
-				assert.Equal(t, a.Means, assert.Value(actionOf(verbRetry))(t).means+tt.means, tt.reason, "it means")
-				assert.That(t, strings.HasPrefix(a.Command, "kubectl evenkeel") && strings.HasSuffix(a.Command, strings.TrimPrefix(tt.command, "kubectl evenkeel")), "%s: %s", tt.reason, a.Command)
-			}
-		}
+		a := named(t, new(cluster).offered(r, ""), verbRetry)
+		assert.Equal(t, a.Means, assert.Value(actionOf(verbRetry))(t).means+tt.means, tt.reason, "it means")
+		assert.That(t, strings.HasPrefix(a.Command, "kubectl evenkeel") && strings.HasSuffix(a.Command, strings.TrimPrefix(tt.command, "kubectl evenkeel")), "%s: %s", tt.reason, a.Command)
 	}
 }
 

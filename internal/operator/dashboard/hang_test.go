@@ -31,13 +31,11 @@ func hanging(api client.WithWatch) client.WithWatch {
 			<-ctx.Done()
 			return ctx.Err()
 		},
-		List: lost,
+		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
 	})
-}
-
-func lost(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 func TestASnapshotDoesNotWaitForAnAPIServerThatHangs(t *testing.T) {

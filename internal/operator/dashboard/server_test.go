@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -246,37 +245,23 @@ func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	response := assert.Value(http.DefaultClient.Do(r))(t)
 	defer response.Body.Close()
 	assert.Equal(t, response.Header.Get("Content-Type"), "text/event-stream", "it is a")
-	next := reader(t, response.Body)
+	lines := bufio.NewReader(response.Body)
+	next := func() (sent struct {
+		All   bool
+		Nodes [][]any
+		Gone  []string
+		Rest  *messageRest
+	}) {
+		t.Helper()
+		data := assert.Value(lines.ReadString('\n'))(t)
+		assert.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &sent))
+		assert.Returns(t, "\n", "the end of a message")(lines.ReadString('\n'))
+
+		return sent
+	}
 	m := next()
 	assert.That(t, m.All && len(m.Nodes) == 2 && m.Rest != nil && m.Rest.Ready, "it begins with %+v", m)
 	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", Standing: describe.Standing{Health: describe.HealthFailed, Cause: "no"}}}, messageRest: messageRest{Ready: true}})
 	m = next()
 	assert.That(t, !m.All && len(m.Nodes) == 1 && len(m.Gone) == 1 && m.Gone[0] == "a" && m.Rest == nil, "it goes on with %+v", m)
-}
-
-// sent is a message as the page gets it.
-type sent struct {
-	All   bool
-	Nodes [][]any
-	Gone  []string
-	Rest  *messageRest
-}
-
-func reader(t *testing.T, body io.Reader) func() sent {
-	lines := bufio.NewScanner(body)
-	lines.Buffer(nil, 1<<20)
-	return func() sent {
-		t.Helper()
-		for lines.Scan() {
-			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				var m sent
-				assert.NoError(t, json.Unmarshal([]byte(data), &m))
-				return m
-			}
-		}
-
-		t.Fatalf("the stream ends: %v", lines.Err())
-
-		return sent{}
-	}
 }

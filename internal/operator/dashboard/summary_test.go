@@ -234,9 +234,8 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 
 	answers(t, s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}"), 200, "")
 	assert.That(t, strings.Contains(log.String(), "context it's/there: rollout others paused"), "the log is %q", log)
-	offered := second.offered(waiting(), "")
-	full := slices.IndexFunc(offered, func(a actionView) bool { return a.Verb == "approve-full" })
-	assert.Equal(t, offered[full].Command, `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`, "the command")
+	full := named(t, second.offered(waiting(), ""), "approve-full")
+	assert.Equal(t, full.Command, `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`, "the command")
 }
 
 // unlisted is an API server that lists nothing.
