@@ -6,6 +6,7 @@ package dashboard_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -26,24 +27,21 @@ type seeded struct {
 	report     func(*v1alpha1.NodeConfigStatus) // nil: there is no agent
 }
 
-// seed creates nodes in the API, 24 at a time.
+// seed creates nodes in the API, up to 24 at a time.
 func seed(t *testing.T, nodes []seeded) {
 	t.Helper()
 	api := fakeapi.Of(t, admin)
 	var all sync.WaitGroup
-	slots := make(chan struct{}, 24)
-	for _, n := range nodes {
-		slots <- struct{}{}
+	for part := range slices.Chunk(nodes, len(nodes)/24+1) {
 		all.Go(func() {
-			defer func() { <-slots }()
-			plant(api, n)
+			for _, n := range part {
+				plant(api, n)
+			}
 		})
 	}
 
 	all.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
+	assert.Must(t, !t.Failed(), "nodes were not created")
 }
 
 func plant(api *fakeapi.API, n seeded) {
@@ -74,27 +72,34 @@ func inTrial(st *v1alpha1.NodeConfigStatus) {
 	st.Trial = &v1alpha1.Trial{StartTime: &began, HealthySeconds: 90, DurationSeconds: 600, CrashLoopThreshold: 3}
 }
 
-func push(t *testing.T, name string, pods int) {
-	t.Helper()
-	pushWith(t, name, pods, "--steps=1,pause,10%,pause,100%", "--max-unavailable=50%")
-}
-
-// pushWith pushes a revision of a rollout with these flags.
-func pushWith(t *testing.T, name string, pods int, flags ...string) {
+// push pushes a revision of a rollout with these steps and flags.
+func push(t *testing.T, name string, pods int, steps string, flags ...string) {
 	t.Helper()
 	file := fakeapi.File(t, fakeapi.Header+fmt.Sprintf("maxPods: %d\npodPidsLimit: 4096\n", pods))
-	args := append([]string{"push", name, "-f", file, "--drop-in", "--selector=pool=" + name, "--yes", "--kubeconfig=" + cluster.AdminKubeconfig()}, flags...)
+	args := append([]string{"push", name, "-f", file, "--drop-in", "--selector=pool=" + name, "--steps=" + steps, "--max-unavailable=50%",
+		"--yes", "--kubeconfig=" + cluster.AdminKubeconfig()}, flags...)
 	c := spawn(t, "kubectl-evenkeel", args...)
 	<-c.Done
 	assert.Must(t, c.Cmd.ProcessState.ExitCode() == 0, "%v", c.Said())
 }
 
-// rolloutNow is a rollout as it is stored now.
+// stored reads an object as it is stored now.
+func stored[T client.Object](t *testing.T, o T, name string) T {
+	t.Helper()
+	o.SetName(name)
+	fakeapi.Of(t, admin).Read(o)
+
+	return o
+}
+
 func rolloutNow(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	t.Helper()
-	r := &v1alpha1.NodeConfigRollout{}
-	assert.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: name}, r))
-	return r
+	return stored(t, &v1alpha1.NodeConfigRollout{}, name)
+}
+
+func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
+	t.Helper()
+	return stored(t, &v1alpha1.NodeConfig{}, name)
 }
 
 // cleared removes all nodes and rollouts when the test ends. Without a browser
@@ -151,22 +156,12 @@ func givenRollout(t *testing.T, name, pool string) {
 	})
 }
 
-func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
-	t.Helper()
-	nc := &v1alpha1.NodeConfig{}
-	assert.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: name}, nc))
-	return nc
-}
-
 // flip lets a node fail, or be healthy again. Nodes without an agent stay as
 // they are.
 func flip(ctx context.Context, name string) error {
 	nc := &v1alpha1.NodeConfig{}
 	if err := admin.Get(ctx, client.ObjectKey{Name: name}, nc); err != nil {
 		return client.IgnoreNotFound(err)
-	}
-	if len(nc.Status.Conditions) == 0 {
-		return nil
 	}
 
 	if nc.Status.Conditions[0].Status == metav1.ConditionTrue {

@@ -21,7 +21,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,13 +51,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "SKIPPED, for lack of chromium: every test that needs a browser")
 		}
 
-		scheme, config := kruntime.NewScheme(), cluster.AdminConfig()
-		config.QPS = -1
-		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
-			cluster.Apply(ctx, filepath.Join(root, "config/controller"))); err != nil {
+		if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
 			return 0, err
 		}
-		if admin, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+		if admin, err = cluster.Client(v1alpha1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme); err != nil {
 			return 0, err
 		}
 
@@ -69,11 +65,7 @@ func TestMain(m *testing.M) {
 // spawn starts a program, which ends with the test.
 func spawn(t *testing.T, name string, args ...string) *localcluster.Process {
 	t.Helper()
-	path := filepath.Join(root, "bin", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: run make build", err)
-	}
-
+	path := assert.Value(bed.Program(name))(t)
 	c := assert.Value(localcluster.StartProcess(name, filepath.Join(t.TempDir(), name+".log"), exec.Command(path, args...)))(t)
 	t.Cleanup(func() { assert.OK(t, c.Stop(within)) })
 

@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -87,7 +88,7 @@ func axe(b *browser) []string {
 
 func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	cleared(t)
-	seed(t, healthyNodes("control", 6))
+	seed(t, plain("control", 6, fine))
 	controller(t)
 	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=60", "--zones=3", "--label=pool=general", "--trial-duration=2s",
 		"--fault=crashloop,field=maxPods:7,node=hollow-3", "--fault=crashloop,field=maxPods:7,node=hollow-12", "--fault=crashloop,field=maxPods:7,node=hollow-41")
@@ -96,13 +97,13 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	b.size(1600, 900)
 	b.shows("#fleet-words", "66 nodes")
 
-	pushWith(t, "general", 110, "--steps=2,100%", "--max-unavailable=50%")
+	push(t, "general", 110, "2,100%")
 	b.shows("[data-rollout=general]", "Complete", "60 updated")
 	b.shows("#summary", "Nothing needs a person.", "66 nodes healthy")
 	b.shows("[data-rollout=general]", "History")
 	b.review("well")
 
-	pushWith(t, "general", 120, "--steps=2,pause,20%,pause,100%", "--max-unavailable=50%")
+	push(t, "general", 120, "2,pause,20%,pause,100%")
 	b.shows("[data-rollout=general]", "Awaiting approval", "2 updated", "58 pending")
 	b.confirm("general", "approve")
 	b.shows("[data-rollout=general]", "3/5 steps done", "12 updated")
@@ -115,7 +116,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 
 	b.confirm("general", "approve-full")
 	b.shows("[data-rollout=general]", "Complete", "60 updated")
-	pushWith(t, "general", 7, "--steps=2,50%,100%", "--max-unavailable=50%", "--max-failures=3")
+	push(t, "general", 7, "2,50%,100%", "--max-failures=3")
 	b.shows("[data-rollout=general]", "Halted", "hollow-3", "CrashLooped")
 	b.shows("#summary", "1 rollout halted", "3 nodes failed")
 	b.waits(`document.getElementById("do-general-undo")?.className === "primary"`)
@@ -129,23 +130,17 @@ func TestAnEmptyClusterSaysTheFirstStep(t *testing.T) {
 	b.shows("#first", "There are no nodes with an agent yet. Begin with one node: kubectl evenkeel install NODE.")
 	b.waits(`document.getElementById("map").offsetHeight === 0 && document.getElementById("nodes").offsetHeight === 0`)
 	b.review("")
-	bare := healthyNodes("bare", 3)
-	for i := range bare {
-		bare[i].report = nil
-	}
-
-	seed(t, bare)
+	seed(t, plain("bare", 3, nil))
 	b.shows("#first", "No node has an agent yet.")
 	b.waits(`document.getElementById("map").offsetHeight > 0`)
-	seed(t, healthyNodes("worker", 1))
+	seed(t, plain("worker", 1, fine))
 	b.waits(`document.getElementById("first").innerText === ""`)
 }
 
-// healthyNodes are nodes without a rollout.
-func healthyNodes(prefix string, n int) []seeded {
-	var nodes []seeded
+// plain are Ready nodes without a rollout, with the same report of their agents.
+func plain(prefix string, n int, report func(*v1alpha1.NodeConfigStatus)) (nodes []seeded) {
 	for i := range n {
-		nodes = append(nodes, seeded{fmt.Sprintf("%s-%d", prefix, i), fmt.Sprintf("zone-%d", i%3), true, fine})
+		nodes = append(nodes, seeded{fmt.Sprintf("%s-%d", prefix, i), fmt.Sprintf("zone-%d", i%3), true, report})
 	}
 
 	return nodes

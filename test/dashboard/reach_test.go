@@ -211,10 +211,8 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	b.shows("#nodes tbody", "CrashLooped: "+hostile+`\u202e\u200b\U000e0041`)
 	b.click("[id='row-joined-1']")
 	b.shows("#node", hostile+`\u202e\u200b\U000e0041`)
-	if n := value[int](b, `document.querySelectorAll("img:not(h1 img)").length`); n > 0 || value[string](b, "document.title") == "taken" {
-		t.Errorf("text from a node became %d elements", n)
-	}
-
+	assert.Equal(t, value[int](b, `document.querySelectorAll("img:not(h1 img)").length`), 0, "elements that text from a node became")
+	assert.That(t, value[string](b, "document.title") != "taken", "text from a node was run")
 	// Changes are announced.
 	nc := nodeConfig(t, "seen-000")
 	crashed(&nc.Status)

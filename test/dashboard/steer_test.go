@@ -28,7 +28,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.waits(`location.hash === "#/localcluster"`) // the token is in no history
 
 	// The page shows changes without any action.
-	push(t, "workers", 120)
+	push(t, "workers", 120, "1,pause,10%,pause,100%")
 	b.shows("[data-rollout=workers]", "Awaiting approval", "revision 1", "1 updated", "17 pending", "0 of 9 allowed")
 	b.shows("#legend", "Waiting\n17")
 
@@ -70,7 +70,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// A bad one fails on one node: the page says why, in the words of the
 	// command line.
-	push(t, "workers", 7)
+	push(t, "workers", 7, "1,pause,10%,pause,100%")
 	b.shows("[data-rollout=workers]", "revision 2", "Awaiting approval", "1/5 steps done")
 	b.confirm("workers", "approve-full")
 	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")
@@ -86,9 +86,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 			continue
 		}
 
-		if words = strings.Join(strings.Fields(strings.TrimPrefix(words, "  - ")), " "); !strings.Contains(page, words) {
-			t.Errorf("the command line says %q, and the page does not:\n%s", line, page)
-		}
+		words = strings.Join(strings.Fields(strings.TrimPrefix(words, "  - ")), " ")
+		assert.That(t, strings.Contains(page, words), "the command line says %q, and the page does not:\n%s", line, page)
 	}
 
 	b.shows("#node", "kubectl evenkeel config diff node/hollow-3 rollout/workers")
@@ -179,18 +178,15 @@ func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	b.shows("#fleet-words", "12 nodes in 3 zones")
 }
 
-// userWith returns the kubeconfig of a user with these ClusterRoles.
-func userWith(t *testing.T, name string, roles ...string) string {
+// userWith gives a user a ClusterRole, and returns the kubeconfig of the user.
+func userWith(t *testing.T, name, role string) string {
 	t.Helper()
-	for _, role := range roles {
-		binding := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
-		}
-		err := admin.Create(t.Context(), binding)
-		assert.Must(t, client.IgnoreAlreadyExists(err) == nil, "%v", err)
-	}
+	err := admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+	})
+	assert.NoError(t, client.IgnoreAlreadyExists(err))
 
 	return assert.Value(cluster.ClientKubeconfig(name))(t)
 }
