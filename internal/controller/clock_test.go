@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -276,8 +275,7 @@ func TestAMoveReplacesOnlyTheSpecOfItsPlan(t *testing.T) {
 	c := &Controller{fleet: newCache("", time.Second)}
 	c.fleet.setNode(node)
 	c.fleet.setConfig(config("11", 2, ""))
-	err := c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil)
-	assert.That(t, errors.Is(err, errConflict), "%v", err)
+	assert.Is(t, c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil), errConflict)
 }
 
 // seenNode is a Node as a watch has it. Its clock is wrong.

@@ -84,8 +84,7 @@ func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	}
 	f.setRollout(all("20", 2))
 	f.setRollout(all("10", 1))
-	r := f.rollouts["r"]
-	assert.That(t, r.object.Generation == 2, "the rollout is of generation %d", r.object.Generation)
+	assert.Equal(t, f.rollouts["r"].object.Generation, 2, "the generation of the rollout")
 	cm := func(version, number string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", ResourceVersion: version, Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number}}}
 	}
@@ -199,8 +198,7 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 		{apierrors.NewTimeoutError("", 1), false},
 		{errors.New("unexpected EOF"), false},
 	} {
-		got := refused(test.err)
-		assert.That(t, got == test.want, "%v: certainly refused: %t, want %t", test.err, got, test.want)
+		assert.Equal(t, refused(test.err), test.want, test.err, "certainly refused")
 	}
 }
 

@@ -200,8 +200,7 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 		assert.Equal(t, nodeConfig(t, node).Spec.ConfigSource.RolloutRef.Attempt, want, "the attempt of", node)
 	}
 
-	cm := revisions(t, "again")["1"]
-	assert.That(t, cm.Annotations[v1alpha1.AnnotationStopped] == "", "the revision bears %v", cm.Annotations)
+	assert.Equal(t, revisions(t, "again")["1"].Annotations[v1alpha1.AnnotationStopped], "", "the revision bears")
 }
 
 // What the controller takes for a revision, and what not.

@@ -155,8 +155,7 @@ func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
 		return told(t, "deleted", "its nodes stay as they are: 1 on revision 1, 1 on revision 2")
 	})
 	c.cleanUp(t.Context(), time.Now())
-	got := revisions(t, "deleted")
-	assert.That(t, len(got) == 2, "%d revisions are left, want the two that nodes name", len(got))
+	assert.Equal(t, len(revisions(t, "deleted")), 2, "revisions that are left, as nodes name them")
 	for _, name := range names {
 		s := nodeConfig(t, name).Spec.ConfigSource
 		assert.That(t, s != nil && s.RolloutRef.Name == "deleted", "%s has %+v", name, s)

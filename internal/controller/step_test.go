@@ -47,8 +47,7 @@ func TestAPlanIsNotRepeatedWithinTheSameSecond(t *testing.T) {
 		{time.Minute, 0, time.Minute}, {time.Millisecond, 1, time.Millisecond},
 	} {
 		result := &rollout.Result{RequeueAfter: tt.after, Moves: make([]rollout.Move, tt.moves)}
-		got := nextPlan(planned, now, result).Sub(planned)
-		assert.That(t, got == tt.want, "after %s with %d moves: the next plan is made after %s, want %s", tt.after, tt.moves, got, tt.want)
+		assert.Equal(t, nextPlan(planned, now, result).Sub(planned), tt.want, "after", tt.after, "with moves:", tt.moves)
 	}
 }
 

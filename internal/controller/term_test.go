@@ -136,8 +136,7 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	}
 
 	for _, name := range []string{"f1", "f2"} {
-		nc := nodeConfig(t, name)
-		assert.That(t, nc.Generation == 2, "%s was written to: %+v", name, nc.Spec)
+		assert.Equal(t, nodeConfig(t, name).Generation, 2, name, "was written to")
 	}
 }
 
@@ -188,8 +187,7 @@ func TestAControllerWithoutElectionRenewsAFreeLease(t *testing.T) {
 	eventually(t, func() error { return holds(t, "v9.9.9") })
 	assert.That(t, c.election == nil, "it has a term")
 	c.stop()
-	l := lease(t)
-	assert.That(t, *l.Spec.HolderIdentity == "", "it keeps the lease: %+v", l.Spec)
+	assert.Equal(t, *lease(t).Spec.HolderIdentity, "", "who keeps the lease")
 	_ = client.IgnoreNotFound(admin.Delete(t.Context(), lease(t)))
 }
 

@@ -59,8 +59,7 @@ func TestAnAnswerIsOneNumberOrNone(t *testing.T) {
 		{"empty", success("vector", `[]`), Result{NoData: true}},
 		{"not a number", success("vector", `[{"metric":{},"value":[1,"NaN"]}]`), Result{NoData: true}},
 	} {
-		got, err := answering(t, 200, test.body).Query(t.Context(), "main", "up", nil)
-		assert.That(t, err == nil && got == test.want, "%s: got %+v, %v; want %+v", test.name, got, err, test.want)
+		assert.Returns(t, test.want, test.name)(answering(t, 200, test.body).Query(t.Context(), "main", "up", nil))
 	}
 }
 

@@ -118,15 +118,12 @@ func TestBlockedIsSentAfterAMinute(t *testing.T) {
 		w := newWorld(t, "a")
 		blocked := rolloutIn(v1alpha1.RolloutProgressing, counts(1, 0, 0))
 		began := time.Now()
-		again := w.Rollout(blocked, false, began)
-		assert.That(t, again.Equal(began.Add(time.Minute)), "the next look is at %s", again)
+		assert.Equal(t, w.Rollout(blocked, false, began), began.Add(time.Minute), "the next look is at")
 		w.Rollout(rolloutIn(v1alpha1.RolloutProgressing, counts(1, 1, 0)), false, began.Add(50*time.Second)) // another node got the revision
-		again = w.Rollout(blocked, false, began.Add(70*time.Second))
-		assert.That(t, again.Equal(began.Add(130*time.Second)), "the next look is at %s", again)
+		assert.Equal(t, w.Rollout(blocked, false, began.Add(70*time.Second)), began.Add(130*time.Second), "the next look is at")
 		w.run(time.Second)
 		assert.That(t, len(w.requests["a"]) == 0, "too early: %q", w.requests["a"])
-		again = w.Rollout(blocked, false, began.Add(130*time.Second))
-		assert.That(t, again.IsZero(), "the next look is at %s", again)
+		assert.Equal(t, w.Rollout(blocked, false, began.Add(130*time.Second)), time.Time{}, "the next look is at")
 		w.run(time.Second)
 		want := []string{"1s uid.3.1.Blocked.1772600787"}
 		assert.That(t, slices.Equal(w.requests["a"], want), "got %q, want %q", w.requests["a"], want)

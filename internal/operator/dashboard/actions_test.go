@@ -179,8 +179,7 @@ func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	s, _ := served(t, false, waiting())
 	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
-	want := "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"
-	assert.That(t, d.MayNot == want, "it says %q, want %q", d.MayNot, want)
+	assert.Equal(t, d.MayNot, "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator")
 	assert.Equal(t, reasons(d.Actions)["abort"], d.MayNot, "abort is not offered because")
 	assert.That(t, len(d.History) == 1 && d.History[0].Revision.Revision == 3 && d.History[0].Gone, "the history is %+v", d.History)
 	assert.Equal(t, d.Diff, "", "without an earlier revision")
