@@ -166,11 +166,9 @@ func underLoad(t *testing.T, address string) {
 	tick := time.NewTicker(time.Second / 30)
 	for range 4 {
 		go func() {
-			for range tick.C {
-				err := flip(ctx, fmt.Sprintf("node-%04d", (changes.Add(1)*37)%int64(*many)))
-				if ctx.Err() != nil {
-					return
-				} else if err != nil {
+			for ctx.Err() == nil {
+				<-tick.C
+				if err := flip(ctx, fmt.Sprintf("node-%04d", (changes.Add(1)*37)%int64(*many))); err != nil && ctx.Err() == nil {
 					t.Log(err)
 				}
 			}
