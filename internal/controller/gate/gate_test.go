@@ -206,6 +206,7 @@ func TestAServerThatHangsDoesNotDelayOthers(t *testing.T) {
 	for sent.Load() < maxAtOnce {
 		time.Sleep(time.Millisecond)
 	}
+
 	assert.Returns(t, Result{Value: 7})(servers.Query(t.Context(), "well", "up", nil))
 	assert.Equal(t, sent.Load(), maxAtOnce, "requests at once")
 	cancel()
