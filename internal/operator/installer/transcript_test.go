@@ -5,7 +5,6 @@ package installer
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,56 +21,42 @@ func TestTranscripts(t *testing.T) {
 	transcript.Run(t, func(*testing.T) transcript.Command { return newWorld().command })
 }
 
-func (w *world) command(_ *testing.T, td *datadriven.TestData, out *strings.Builder) error {
-	most := time.Hour
-	for _, arg := range td.CmdArgs {
-		value := strings.Join(arg.Vals, ",")
-		var err error
-		switch td.Cmd + " " + arg.Key {
-		case "policy operation":
-			w.policy.Operation = map[string]Operation{"install": Install, "uninstall": Uninstall}[value]
-		case "policy max-unavailable":
-			w.policy.MaxUnavailable, err = strconv.Atoi(value)
-		case "policy timeout":
-			w.policy.Timeout, err = time.ParseDuration(value)
-		case "policy retry":
-			w.policy.Retry = value == "true"
-		case "run for":
-			most, err = time.ParseDuration(value)
-		case "api down", "api up":
-			w.apiDown = arg.Key == "down"
-		default:
-			if td.Cmd != "node" {
-				return fmt.Errorf("unknown: %s %s", td.Cmd, arg.Key)
-			}
-
+func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {
+	switch td.Cmd {
+	case "policy":
+		td.MaybeScanArgs(t, "max-unavailable", &w.policy.MaxUnavailable)
+		td.MaybeScanArgs(t, "timeout", &w.policy.Timeout)
+		td.MaybeScanArgs(t, "retry", &w.policy.Retry)
+		if td.HasArg("uninstall") {
+			w.policy.Operation = Uninstall
+		}
+	case "api":
+		w.apiDown = td.HasArg("down")
+	case "node":
+		for _, arg := range td.CmdArgs {
+			w.node(arg.Key)
 			for _, verb := range arg.Vals {
 				if err := w.set(arg.Key, verb); err != nil {
 					return err
 				}
 			}
-
-			w.node(arg.Key)
 		}
-
-		if err != nil {
-			return err
-		}
-	}
-
-	switch td.Cmd {
 	case "start":
 		w.start()
 		for _, n := range w.progress.Nodes {
 			fmt.Fprintln(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", n.Name, n.State.Stage, n.State.Why)))
 		}
 	case "run", "interrupt":
-		if td.Cmd == "interrupt" {
+		most, interrupted := time.Hour, td.Cmd == "interrupt"
+		td.MaybeScanArgs(t, "for", &most)
+		if interrupted {
 			w.read = nil
 		}
 
-		w.run(out, most, td.Cmd == "interrupt")
+		w.run(out, most, interrupted)
 		fmt.Fprintln(out, w.labels())
+	default:
+		return fmt.Errorf("unknown command %q", td.Cmd)
 	}
 
 	return nil
