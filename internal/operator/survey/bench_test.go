@@ -29,9 +29,9 @@ func BenchmarkSurveyOf5000Nodes(b *testing.B) {
 	}
 
 	body := `{"kubeletconfig": {"maxPods": 110, "tlsCertFile": "/etc/%s.crt", ` + strings.Join(fields, ", ") + `}}`
-	api := server(b, func(node string, w http.ResponseWriter, _ *http.Request) {
+	api := server(b, func(node string, w http.ResponseWriter, r *http.Request) {
 		time.Sleep(took)
-		say(w, 200, strings.Replace(body, "%s", node, 1))
+		says(200, strings.Replace(body, "%s", node, 1))(w, r)
 	})
 	nodes := named(fleet)
 	var floor, all time.Duration

@@ -33,26 +33,23 @@ func server(t testing.TB, answer func(node string, w http.ResponseWriter, r *htt
 	return assert.Value(query.ConfigzClient(&rest.Config{Host: s.URL, QPS: -1, BearerToken: "swordfish"}))(t)
 }
 
-func say(w http.ResponseWriter, code int, body string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = io.WriteString(w, body)
-}
-
-func status(w http.ResponseWriter, code int, reason, message string) {
-	text, _ := json.Marshal(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
-	say(w, code, string(text))
-}
-
 // says answers every request so.
 func says(code int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { say(w, code, body) }
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
 }
 
 // fails answers every request with a Status of this code.
 func fails(code int, reason, message string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { status(w, code, reason, message) }
+	text, _ := json.Marshal(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
+	return says(code, string(text))
 }
+
+// ordinary answers with the configuration of an ordinary kubelet.
+var ordinary = says(200, `{"kubeletconfig": {"maxPods": 110}}`)
 
 func quiet(int) {}
 
@@ -74,7 +71,7 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 		id     string
 		answer http.HandlerFunc
 	}{
-		"good":   {"", says(200, `{"kubeletconfig": {"maxPods": 110}}`)},
+		"good":   {"", ordinary},
 		"dead":   {"unreachable", fails(503, "ServiceUnavailable", "connection refused")},
 		"wordy":  {"unreachable", fails(502, "InternalError", strings.Repeat("no ", 1000))},
 		"broken": {"unreachable", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
@@ -117,9 +114,10 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 
 func TestAMissingPermissionEndsTheSurvey(t *testing.T) {
 	var asked atomic.Int32
-	api := server(t, func(node string, w http.ResponseWriter, _ *http.Request) {
+	api := server(t, func(node string, w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		status(w, 403, "Forbidden", fmt.Sprintf(`nodes %q is forbidden: User "jane" cannot get resource "nodes/proxy" in API group "" at the cluster scope`, node))
+		words := fmt.Sprintf(`nodes %q is forbidden: User "jane" cannot get resource "nodes/proxy" in API group "" at the cluster scope`, node)
+		fails(403, "Forbidden", words)(w, r)
 	})
 	answers, err := Read(t.Context(), api, named(1000), Patience, quiet)
 	assert.ErrorHas(t, err, `cannot get resource "nodes/proxy"`)
@@ -130,14 +128,14 @@ func TestAMissingPermissionEndsTheSurvey(t *testing.T) {
 // about the user, before any other one answers.
 func TestALiarEndsNoSurvey(t *testing.T) {
 	lied := make(chan struct{})
-	api := server(t, func(node string, w http.ResponseWriter, _ *http.Request) {
+	api := server(t, func(node string, w http.ResponseWriter, r *http.Request) {
 		if node == "0" {
-			status(w, 403, "Forbidden", `nodes "0" is forbidden: User "jane" cannot get resource "nodes/proxy"`)
+			fails(403, "Forbidden", `nodes "0" is forbidden: User "jane" cannot get resource "nodes/proxy"`)(w, r)
 			return
 		}
 
 		<-lied
-		say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
+		ordinary(w, r)
 	})
 	answers, err := Read(t.Context(), api, named(3), Patience, func(done int) {
 		if done == 1 {
@@ -153,7 +151,7 @@ func TestAnInterruptedSurveyHasWhatIsKnown(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	api := server(t, func(node string, w http.ResponseWriter, r *http.Request) {
 		if node == "1" {
-			say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
+			ordinary(w, r)
 			return
 		}
 
@@ -178,7 +176,7 @@ func TestTwentyNodesAreAskedAtOnce(t *testing.T) {
 	var first sync.WaitGroup // wait for each other
 	first.Add(AtOnce)
 	var asked atomic.Int32
-	api := server(t, func(_ string, w http.ResponseWriter, _ *http.Request) {
+	api := server(t, func(_ string, w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		assert.That(t, n <= AtOnce, "%d at once", n)
 		if asked.Add(1) <= AtOnce {
@@ -187,7 +185,7 @@ func TestTwentyNodesAreAskedAtOnce(t *testing.T) {
 		}
 
 		now.Add(-1)
-		say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
+		ordinary(w, r)
 	})
 	answers, err := Read(t.Context(), api, named(10*AtOnce), time.Minute, quiet)
 	assert.That(t, err == nil && answers[0].Config == answers[len(answers)-1].Config, "%v, or equal configurations are kept twice", err)
