@@ -18,34 +18,24 @@ func TestDriftIsDescribedOnceAndWithItsDetails(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.ConditionDrifted, Status: status, Reason: reason, Message: "words", LastTransitionTime: metav1.NewTime(now.Add(-5 * time.Minute))}}
 	}
-	fields := []string{"a", "b", "c", "d", "and 7 more"}
+	fields, files := []string{"a", "b", "c", "d", "and 7 more"}, []string{"/etc/a"}
 	for name, tt := range map[string]struct {
-		status        v1alpha1.NodeConfigStatus
+		conditions    []metav1.Condition
+		drift         *v1alpha1.Drift
 		drifted       bool
 		differs, line string
 	}{
 		"an older agent": {},
-		"none": {
-			status: v1alpha1.NodeConfigStatus{Conditions: condition("False", "NoDrift"), Drift: &v1alpha1.Drift{}},
-			line:   "none", differs: "words",
-		},
-		"without the right": {
-			status: v1alpha1.NodeConfigStatus{Conditions: condition("False", "FilesUnchanged"), Drift: &v1alpha1.Drift{NotCompared: "why"}},
-			line:   "none in local files; /configz is not compared: why", differs: "words",
-		},
-		"one file": {
-			status:  v1alpha1.NodeConfigStatus{Conditions: condition("True", "FilesEdited"), Drift: &v1alpha1.Drift{Files: []string{"/etc/a"}, NotCompared: "why"}},
-			drifted: true, differs: "file: /etc/a", line: "FilesEdited, since 5m ago: words",
-		},
-		"several fields": {
-			status:  v1alpha1.NodeConfigStatus{Conditions: condition("True", "ConfigzDiffers"), Drift: &v1alpha1.Drift{Fields: fields, Files: []string{"/etc/a"}}},
-			drifted: true, differs: "running: a, b, c, ...; file: /etc/a", line: "ConfigzDiffers, since 5m ago: words (running: a, b, c, d, and 7 more; file: /etc/a)",
-		},
-		"a CRD that omits the details": {
-			status: v1alpha1.NodeConfigStatus{Conditions: condition("True", "FilesEdited")}, drifted: true, differs: "words", line: "FilesEdited, since 5m ago: words",
-		},
+		"none":           {condition("False", "NoDrift"), &v1alpha1.Drift{}, false, "words", "none"},
+		"without the right": {condition("False", "FilesUnchanged"), &v1alpha1.Drift{NotCompared: "why"}, false,
+			"words", "none in local files; /configz is not compared: why"},
+		"one file": {condition("True", "FilesEdited"), &v1alpha1.Drift{Files: files, NotCompared: "why"}, true,
+			"file: /etc/a", "FilesEdited, since 5m ago: words"},
+		"several fields": {condition("True", "ConfigzDiffers"), &v1alpha1.Drift{Fields: fields, Files: files}, true,
+			"running: a, b, c, ...; file: /etc/a", "ConfigzDiffers, since 5m ago: words (running: a, b, c, d, and 7 more; file: /etc/a)"},
+		"a CRD that omits the details": {condition("True", "FilesEdited"), nil, true, "words", "FilesEdited, since 5m ago: words"},
 	} {
-		v := &Node{Row: Row{Drift: driftOf(&tt.status)}}
+		v := &Node{Row: Row{Drift: driftOf(&v1alpha1.NodeConfigStatus{Conditions: tt.conditions, Drift: tt.drift})}}
 		assert.Equal(t, v.Drift.Drifted(), tt.drifted, name, "drifted")
 		assert.Equal(t, v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }), tt.line, name, "the line")
 		if v.Drift != nil {

@@ -5,6 +5,7 @@ package describe
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,13 +68,7 @@ func down(after time.Duration) func(*NodeHealth) {
 }
 
 func TestAChangeOfHealthIsConnectedWithTheRevisionThatTheNodesHaveInCommon(t *testing.T) {
-	join := func(lists ...[]NodeHealth) (out []NodeHealth) {
-		for _, l := range lists {
-			out = append(out, l...)
-		}
-
-		return out
-	}
+	join := slices.Concat[[]NodeHealth]
 	for _, tt := range []struct {
 		name  string
 		nodes []NodeHealth

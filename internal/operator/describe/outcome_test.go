@@ -4,6 +4,7 @@
 package describe
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -23,72 +24,64 @@ func sourceOf(uid types.UID) *v1alpha1.NodeConfigSource {
 }
 
 func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
+	type status = v1alpha1.NodeConfigStatus
 	local := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
-	good := &v1alpha1.LastKnownGoodConfig{ConfigRevision: *object("old")}
+	rolloutsOwn := &v1alpha1.NodeConfigSource{ConfigMapRef: sourceOf("new").ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: "w"}}
+	old := &v1alpha1.LastKnownGoodConfig{ConfigRevision: *object("old")}
+	proven := &v1alpha1.LastKnownGoodConfig{ConfigRevision: *object("new")}
+	sameContent := &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{UID: "x", SHA256: "sha-new"}}
+	crashed := &v1alpha1.Trial{DurationSeconds: 600, Restarts: 2, CrashLoopThreshold: 3}
+	provisional := []v1alpha1.BadConfig{{UID: "new", Provisional: true}}
 	for _, tt := range []struct {
-		name           string
-		source         *v1alpha1.NodeConfigSource // what was written: new, unless said otherwise
-		now            *v1alpha1.NodeConfigSource // what the spec has: the same, unless said otherwise
-		status, reason string
-		with           v1alpha1.NodeConfigStatus
-		stage          Stage
-		words          string
+		name      string
+		source    *v1alpha1.NodeConfigSource // what was written: new, unless said otherwise
+		now       *v1alpha1.NodeConfigSource // what the spec has: the same, unless said otherwise
+		condition string                     // status and reason: True AllChecksPassed, unless said otherwise; "-": none
+		with      status
+		stage     Stage
+		words     string
 	}{
-		{name: "no answer", with: v1alpha1.NodeConfigStatus{ObservedGeneration: 2, Active: object("new")}, status: "True", reason: "AllChecksPassed",
-			stage: StageUnanswered, words: "has not answered yet"},
-		{name: "no condition", with: v1alpha1.NodeConfigStatus{ObservedGeneration: 3}, stage: StageUnanswered, words: "has not reported a ConfigOK condition yet"},
-		{name: "replaced", now: sourceOf("other"), status: "True", reason: "AllChecksPassed", stage: StageReplaced, words: "was assigned another configuration in the meantime"},
-		{name: "removed", now: &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, status: "True", reason: "LocalInit", stage: StageReplaced},
-		{name: "taken by a rollout", now: &v1alpha1.NodeConfigSource{ConfigMapRef: sourceOf("new").ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: "w"}},
-			stage: StageReplaced},
-		{name: "the one before still runs", with: v1alpha1.NodeConfigStatus{Active: object("old"), LastKnownGood: good}, status: "True", reason: "AllChecksPassed",
-			stage: StageUndecided, words: "has not applied the configuration yet: it runs ConfigMap evenkeel-system/cm-old"},
-		{name: "on trial", with: v1alpha1.NodeConfigStatus{Active: object("new"), Trial: &v1alpha1.Trial{DurationSeconds: 600}}, status: "True", reason: "AllChecksPassed",
-			stage: StageTrial, words: "runs ConfigMap evenkeel-system/cm-new on trial: the kubelet must stay healthy for 10m"},
-		{name: "on trial, and has crashed", status: "True", reason: "AllChecksPassed", stage: StageTrial,
-			with: v1alpha1.NodeConfigStatus{Active: object("new"), Trial: &v1alpha1.Trial{DurationSeconds: 600, Restarts: 2, CrashLoopThreshold: 3},
-				Error: "the kubelet exited unexpectedly:\nexit status 1"},
-			words: "; it has exited 2 times (more than 3 fail the trial): the kubelet exited unexpectedly: exit status 1"},
-		{name: "past its trial, and not written down as good yet", with: v1alpha1.NodeConfigStatus{Active: object("new")}, status: "True", reason: "AllChecksPassed", stage: StageUndecided},
-		{name: "proven", with: v1alpha1.NodeConfigStatus{Active: object("new"), LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: *object("new")}},
-			status: "True", reason: "AllChecksPassed", stage: StageProven, words: "runs ConfigMap evenkeel-system/cm-new, which has passed its trial and is its last-known-good configuration"},
-		{name: "the same content was proven", status: "True", reason: "AllChecksPassed", stage: StageProven,
-			with: v1alpha1.NodeConfigStatus{Active: object("new"), LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{UID: "x", SHA256: "sha-new"}}}},
-		{name: "local", source: local, status: "True", reason: "LocalInit",
-			stage: StageProven, words: "runs its local configuration"},
-		{name: "local, not adopted", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old")}, status: "True", reason: "AllChecksPassed", stage: StageUndecided},
-		{name: "local is invalid", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old"), Error: "bad"}, status: "False", reason: "LocalInvalid",
+		{name: "no answer", with: status{ObservedGeneration: 2, Active: object("new")}, stage: StageUnanswered, words: "has not answered yet"},
+		{name: "no condition", condition: "-", stage: StageUnanswered, words: "has not reported a ConfigOK condition yet"},
+		{name: "replaced", now: sourceOf("other"), stage: StageReplaced, words: "was assigned another configuration in the meantime"},
+		{name: "removed", now: local, condition: "True LocalInit", stage: StageReplaced},
+		{name: "taken by a rollout", now: rolloutsOwn, condition: "-", stage: StageReplaced},
+		{name: "the one before still runs", with: status{Active: object("old"), LastKnownGood: old}, stage: StageUndecided,
+			words: "has not applied the configuration yet: it runs ConfigMap evenkeel-system/cm-old"},
+		{name: "on trial", with: status{Active: object("new"), Trial: &v1alpha1.Trial{DurationSeconds: 600}}, stage: StageTrial,
+			words: "runs ConfigMap evenkeel-system/cm-new on trial: the kubelet must stay healthy for 10m"},
+		{name: "on trial, and has crashed", with: status{Active: object("new"), Trial: crashed, Error: "the kubelet exited unexpectedly:\nexit status 1"},
+			stage: StageTrial, words: "; it has exited 2 times (more than 3 fail the trial): the kubelet exited unexpectedly: exit status 1"},
+		{name: "past its trial, and not written down as good yet", with: status{Active: object("new")}, stage: StageUndecided},
+		{name: "proven", with: status{Active: object("new"), LastKnownGood: proven}, stage: StageProven,
+			words: "runs ConfigMap evenkeel-system/cm-new, which has passed its trial and is its last-known-good configuration"},
+		{name: "the same content was proven", with: status{Active: object("new"), LastKnownGood: sameContent}, stage: StageProven},
+		{name: "local", source: local, condition: "True LocalInit", stage: StageProven, words: "runs its local configuration"},
+		{name: "local, not adopted", source: local, with: status{Active: object("old")}, stage: StageUndecided},
+		{name: "local is invalid", source: local, condition: "False LocalInvalid", with: status{Active: object("old"), Error: "bad"},
 			stage: StageStuck, words: "must be repaired by a person (LocalInvalid): bad; it runs ConfigMap evenkeel-system/cm-old"},
-		{name: "rejected", with: v1alpha1.NodeConfigStatus{Error: `unknown field "maxPodz"`}, status: "False", reason: "ValidationFailed", stage: StageRefused,
+		{name: "rejected", condition: "False ValidationFailed", with: status{Error: `unknown field "maxPodz"`}, stage: StageRefused,
 			words: `refused the configuration (ValidationFailed): unknown field "maxPodz"; its kubelet was not stopped: it runs its local configuration`},
-		{name: "a guard", with: v1alpha1.NodeConfigStatus{Error: "too many pods"}, status: "False", reason: "WouldEvictPods", stage: StageRefused, words: "refused the configuration (WouldEvictPods): too many pods"},
-		{name: "rolled back", with: v1alpha1.NodeConfigStatus{Active: object("old"), Error: "4 starts"}, status: "False", reason: "CrashLooped", stage: StageRolledBack,
+		{name: "a guard", condition: "False WouldEvictPods", with: status{Error: "too many pods"}, stage: StageRefused, words: "refused the configuration (WouldEvictPods): too many pods"},
+		{name: "rolled back", condition: "False CrashLooped", with: status{Active: object("old"), Error: "4 starts"}, stage: StageRolledBack,
 			words: "rolled back to ConfigMap evenkeel-system/cm-old (CrashLooped): 4 starts"},
-		{name: "rolled back, for now", with: v1alpha1.NodeConfigStatus{BadConfigs: []v1alpha1.BadConfig{{UID: "new", Provisional: true}}}, status: "False", reason: "CrashLooped", stage: StageUndecided},
-		{name: "ended", with: v1alpha1.NodeConfigStatus{Active: object("old"), LastKnownGood: good}, status: "True", reason: "AssignmentEnded",
-			stage: StageProven, words: "runs ConfigMap evenkeel-system/cm-old again: the assignment has ended"},
-		{name: "ended, and it cannot return", with: v1alpha1.NodeConfigStatus{Active: object("new"), Error: "unknown field"}, status: "False", reason: "AssignmentEnded",
+		{name: "rolled back, for now", condition: "False CrashLooped", with: status{BadConfigs: provisional}, stage: StageUndecided},
+		{name: "ended", condition: "True AssignmentEnded", with: status{Active: object("old"), LastKnownGood: old}, stage: StageProven,
+			words: "runs ConfigMap evenkeel-system/cm-old again: the assignment has ended"},
+		{name: "ended, and it cannot return", condition: "False AssignmentEnded", with: status{Active: object("new"), Error: "unknown field"},
 			stage: StageStuck, words: "must be repaired by a person (AssignmentEnded): unknown field; it runs ConfigMap evenkeel-system/cm-new"},
-		{name: "a dead end", status: "False", reason: "DeadEnd", stage: StageStuck, words: "must be repaired by a person (DeadEnd)"},
-		{name: "cannot tell", status: "Unknown", reason: "SyncFailed", stage: StageUndecided, words: "has no final verdict yet (SyncFailed): the message; it runs its local configuration"},
-		{name: "a reason of another version", status: "False", reason: "Moody", stage: StageRefused, words: "refused the configuration (Moody)"},
+		{name: "a dead end", condition: "False DeadEnd", stage: StageStuck, words: "must be repaired by a person (DeadEnd)"},
+		{name: "cannot tell", condition: "Unknown SyncFailed", stage: StageUndecided, words: "has no final verdict yet (SyncFailed): the message; it runs its local configuration"},
+		{name: "a reason of another version", condition: "False Moody", stage: StageRefused, words: "refused the configuration (Moody)"},
 	} {
-		source := sourceOf("new")
-		if tt.source != nil {
-			source = tt.source
-		}
-
+		source := cmp.Or(tt.source, sourceOf("new"))
 		nc := &v1alpha1.NodeConfig{Status: tt.with}
-		nc.Name, nc.Generation, nc.Spec.ConfigSource = "worker-1", 4, source
-		if tt.now != nil {
-			nc.Spec.ConfigSource = tt.now
-		}
-		if nc.Status.ObservedGeneration == 0 {
-			nc.Status.ObservedGeneration = 3
-		}
-		if tt.status != "" {
+		nc.Name, nc.Generation, nc.Spec.ConfigSource = "worker-1", 4, cmp.Or(tt.now, source)
+		nc.Status.ObservedGeneration = cmp.Or(nc.Status.ObservedGeneration, 3)
+		if tt.condition != "-" {
+			is, reason, _ := strings.Cut(cmp.Or(tt.condition, "True AllChecksPassed"), " ")
 			nc.Status.Conditions = []metav1.Condition{{
-				Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionStatus(tt.status), Reason: tt.reason, Message: "the message",
+				Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionStatus(is), Reason: reason, Message: "the message",
 			}}
 		}
 

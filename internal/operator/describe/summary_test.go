@@ -110,14 +110,6 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 	degradedAndHalted := inPhase(v1alpha1.RolloutHalted, false, false, 3)
 	degradedAndHalted.Status.Conditions = degraded.Status.Conditions
 	rollouts := func(all ...v1alpha1.NodeConfigRollout) []v1alpha1.NodeConfigRollout { return all }
-	fleet := func(kinds ...any) map[nodeKind]int {
-		out := map[nodeKind]int{}
-		for i := 0; i < len(kinds); i += 2 {
-			out[kinds[i].(nodeKind)] = kinds[i+1].(int)
-		}
-
-		return out
-	}
 	for _, tt := range []struct {
 		name     string
 		of       Situation
@@ -125,10 +117,10 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		next     string // of the first line
 	}{
 		{"an empty cluster", Situation{}, "no problems", ""},
-		{"all is well", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Nodes: fleet(nodeKind{Health: HealthHealthy}, 60)}, "no problems", ""},
+		{"all is well", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Nodes: map[nodeKind]int{{Health: HealthHealthy}: 60}}, "no problems", ""},
 		{"36 dead nodes of 329 that the rollout counts as failed", Situation{
 			Rollouts: rollouts(inPhase(v1alpha1.RolloutHalted, false, false, 200)),
-			Nodes:    fleet(nodeKind{Health: HealthNotReady, Position: PositionFailed}, 36, nodeKind{Health: HealthHealthy, Position: PositionWaiting}, 293),
+			Nodes:    map[nodeKind]int{{Health: HealthNotReady, Position: PositionFailed}: 36, {Health: HealthHealthy, Position: PositionWaiting}: 293},
 		}, "1 rollout halted, 36 nodes not Ready", "kubectl evenkeel rollout status workers"},
 		{"rolling back", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutRollingBack, false, false, 3))}, "1 rollout rolling back", "kubectl evenkeel rollout status workers"},
 		{"rolling back and frozen", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutRollingBack, true, false, 3))}, "1 rollout frozen while rolling back", "kubectl evenkeel rollout status workers"},
@@ -138,9 +130,9 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		{"two await approval", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutAwaitingApproval, false, false, 3), inPhase(v1alpha1.RolloutAwaitingApproval, false, false, 3))}, "no problems, 2 rollouts waiting for approval", "kubectl evenkeel rollout status workers"},
 		{"degraded", Situation{Rollouts: rollouts(degraded)}, "1 rollout degraded", "kubectl evenkeel rollout status workers"},
 		{"a halted rollout is degraded too", Situation{Rollouts: rollouts(degradedAndHalted)}, "1 rollout halted", "kubectl evenkeel rollout status workers"},
-		{"no leader, and everything else is well", Situation{NoLeader: "no controller runs", Nodes: fleet(nodeKind{Health: HealthHealthy}, 1)}, "no controller runs", "kubectl evenkeel doctor"},
-		{"an agent that is missing, and one that nobody expects", Situation{Nodes: fleet(nodeKind{Health: HealthNoAgent, Position: PositionSkipped, Agentless: true}, 1, nodeKind{Health: HealthNoAgent}, 3)}, "1 node without an agent", "kubectl evenkeel nodes --problems"},
-		{"nodes that need not be Ready", Situation{Nodes: fleet(Standing{Health: HealthNotReady, New: true}.Kind(), 4, Standing{Health: HealthNotReady, Maintained: true, New: true}.Kind(), 2)},
+		{"no leader, and everything else is well", Situation{NoLeader: "no controller runs", Nodes: map[nodeKind]int{{Health: HealthHealthy}: 1}}, "no controller runs", "kubectl evenkeel doctor"},
+		{"an agent that is missing, and one that nobody expects", Situation{Nodes: map[nodeKind]int{{Health: HealthNoAgent, Position: PositionSkipped, Agentless: true}: 1, {Health: HealthNoAgent}: 3}}, "1 node without an agent", "kubectl evenkeel nodes --problems"},
+		{"nodes that need not be Ready", Situation{Nodes: map[nodeKind]int{Standing{Health: HealthNotReady, New: true}.Kind(): 4, Standing{Health: HealthNotReady, Maintained: true, New: true}.Kind(): 2}},
 			"no problems, 2 nodes not Ready under maintenance", "kubectl evenkeel nodes --problems"},
 		{"a phase of a later version", Situation{Rollouts: rollouts(inPhase("Dreaming", false, false, 0), inPhase(v1alpha1.RolloutComplete, false, false, 0))},
 			"no problems, 1 rollout in an unknown phase", "kubectl evenkeel rollout status workers"},

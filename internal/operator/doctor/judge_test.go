@@ -155,11 +155,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"all is well", nil, nil},
 		{"the CRDs are gone", func(f *Facts) {
 			*f = Facts{Now: now, Parts: f.Parts}
-			for i := range f.Parts {
-				if p := &f.Parts[i]; p.Want.GetKind() == "CustomResourceDefinition" {
-					p.Got = nil
-				}
-			}
+			removed(isCRD)(f)
 		}, []string{
 			fmt.Sprintf("error installation: evenkeel: is installed incompletely: 3 of its %d objects are missing (CustomResourceDefinition nodeconfigpreflights.evenkeel.dev; ", parts) +
 				"CustomResourceDefinition nodeconfigrollouts.evenkeel.dev; CustomResourceDefinition nodeconfigs.evenkeel.dev) -> kubectl apply -k config/api",

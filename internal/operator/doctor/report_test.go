@@ -16,17 +16,25 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// removed removes the objects of the kinds from the cluster; no kind: all
-// objects.
-func removed(kinds ...string) func(*Facts) {
+// removed removes these objects from the cluster.
+func removed(which func(*Part) bool) func(*Facts) {
 	return func(f *Facts) {
 		for i := range f.Parts {
-			if p := &f.Parts[i]; len(kinds) == 0 || slices.Contains(kinds, p.Want.GetKind()) {
-				p.Got = nil
+			if which(&f.Parts[i]) {
+				f.Parts[i].Got = nil
 			}
 		}
 	}
 }
+
+// all, ofKind and isCRD choose objects.
+func all(*Part) bool { return true }
+
+func ofKind(kind string) func(*Part) bool {
+	return func(p *Part) bool { return p.Want.GetKind() == kind }
+}
+
+var isCRD = ofKind("CustomResourceDefinition")
 
 // failed makes a node's ConfigOK False, for this reason.
 func failed(reason string) func(*Node) {
@@ -53,33 +61,24 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 		follow   map[string]int
 	}{
 		{"all is well", nil, "no problems", nil, nil},
-		{"an empty cluster", func(f *Facts) { *f = Facts{Now: now, Parts: f.Parts}; removed()(f) },
+		{"an empty cluster", func(f *Facts) { *f = Facts{Now: now, Parts: f.Parts}; removed(all)(f) },
 			"evenkeel is not installed in this cluster", []string{"installation"}, map[string]int{"installation": -1}},
 		{"an empty cluster with nodes, some labelled by hand", func(f *Facts) {
 			*f = Facts{Now: now, Parts: f.Parts, HasConfig: true, Nodes: []Node{bare("a", "", 0), bare("b", "", 0)}}
-			removed()(f)
+			removed(all)(f)
 		}, "evenkeel is not installed in this cluster", []string{"installation"}, map[string]int{"installation": -1}},
 		{"only CRDs", func(f *Facts) {
 			*f = Facts{Now: now, Parts: f.Parts, HasConfig: true}
-			for i := range f.Parts {
-				if p := &f.Parts[i]; p.Want.GetKind() != "CustomResourceDefinition" {
-					p.Got = nil
-				}
-			}
+			removed(func(p *Part) bool { return !isCRD(p) })(f)
 		}, "evenkeel is installed incompletely", []string{"installation"}, map[string]int{"installation": -1}},
 		{"one policy is missing", func(f *Facts) { part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got = nil },
 			"1 object of the installation is missing or outdated", []string{"api"}, nil},
 		{"two policies are missing: a controller that has died is no consequence", func(f *Facts) {
-			removed("ValidatingAdmissionPolicyBinding")(f)
+			removed(ofKind("ValidatingAdmissionPolicyBinding"))(f)
 			f.Lease.Alive = false
 		}, "evenkeel is installed incompletely, no controller runs", []string{"installation", "controller"}, map[string]int{"installation": -1}},
 		{"the controller's permissions are missing", func(f *Facts) {
-			for i := range f.Parts {
-				if f.Parts[i].Of == "controller" {
-					f.Parts[i].Got = nil
-				}
-			}
-
+			removed(func(p *Part) bool { return p.Of == "controller" })(f)
 			f.Lease.Alive = false
 		}, "evenkeel is installed incompletely", []string{"installation"}, map[string]int{"installation": -1}},
 		{"the role of nodes is missing", func(f *Facts) {
@@ -173,7 +172,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 // The rules must not hide a cause behind its own consequence.
 func TestNoFindingExplainsWhatExplainsIt(t *testing.T) {
 	f := well(t, func(f *Facts) {
-		removed()(f)
+		removed(all)(f)
 		f.Lease = Lease{}
 		f.Nodes = []Node{bare("a", "install-failed", time.Hour), fine("b", assigned("uid-0"), condition("Unknown", "SyncFailed", "x", time.Hour))}
 		f.Orphans = []string{"c"}

@@ -124,7 +124,7 @@ func TestAnAbortIsWrittenBeforeTheFleetIsRead(t *testing.T) {
 			return under.List(ctx, list, o...)
 		}
 
-		assert.That(t, specOf(t, c).Abort != nil, "the nodes are read first")
+		assert.That(t, rolloutOf(t, c).Spec.Abort != nil, "the nodes are read first")
 		<-ctx.Done() // the fleet is large, or the API server does not answer
 
 		return ctx.Err()

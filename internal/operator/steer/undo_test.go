@@ -45,11 +45,6 @@ func rolloutOf(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 	return &r
 }
 
-func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
-	t.Helper()
-	return rolloutOf(t, c).Spec
-}
-
 func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 	pushed := false
 	c := halted(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
@@ -72,7 +67,7 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 	words, err := prepared.Write(t.Context(), c, false)
 	assert.That(t, err != nil && strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) && words == "",
 		"the error is %v, and it says %q", err, words)
-	spec := specOf(t, c)
+	spec := rolloutOf(t, c).Spec
 	got := string(spec.Template.Kubelet.Raw)
 	assert.That(t, strings.Contains(got, `"maxPods":7`), "the template is %s, want what was pushed", got)
 	assert.Equal(t, spec.Pin, nil, "the pin")
@@ -98,7 +93,6 @@ func TestAPinReplacesTheTemplate(t *testing.T) {
 	} {
 		said := step.pin()
 		assert.That(t, strings.Contains(said, step.words), "step %d: %q, want %q", i, said, step.words)
-		assert.That(t, r.Spec.Pin != nil && *r.Spec.Pin == step.want,
-			"step %d: the pin is %+v, want %+v", i, r.Spec.Pin, step.want)
+		assert.That(t, r.Spec.Pin != nil && *r.Spec.Pin == step.want, "step %d: the pin is %+v, want %+v", i, r.Spec.Pin, step.want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,12 +161,8 @@ func TestTheNewestLinesOfALogAreKept(t *testing.T) {
 
 	broken := errors.New("the connection broke")
 	if got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
-		return io.NopCloser(io.MultiReader(strings.NewReader("a"), failing{broken})), nil
+		return io.NopCloser(io.MultiReader(strings.NewReader("a"), iotest.ErrReader(broken))), nil
 	}); !errors.Is(err, broken) || string(got) != "a" {
 		t.Errorf("of a stream that breaks: %q, %v", got, err)
 	}
 }
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
