@@ -108,15 +108,13 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 			return errors.Join(os.WriteFile(dir+"/a.conf", make([]byte, 5<<20), 0o600), os.WriteFile(dir+"/b.conf", make([]byte, 3<<20+1), 0o600))
 		}, ": DIR/b.conf is larger than the limit of 3145728 bytes"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			assert.NoError(t, tt.make(dir))
-			want := strings.ReplaceAll("the node's own drop-in directory DIR"+tt.want, "DIR", dir)
-			k := fake(t, "accept")
-			k.ConfigDir = dir
-			assert.Error(t, assert.Err(k.Files(Candidate{Dropin: true}, "")), want)
-			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Dropin: true}, ""), CouldNotTell, 0, want)
-		})
+		dir := t.TempDir()
+		assert.NoError(t, tt.make(dir), name)
+		want := strings.ReplaceAll("the node's own drop-in directory DIR"+tt.want, "DIR", dir)
+		k := fake(t, "accept")
+		k.ConfigDir = dir
+		assert.Error(t, assert.Err(k.Files(Candidate{Dropin: true}, "")), want, name)
+		checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Dropin: true}, ""), CouldNotTell, 0, want, name)
 	}
 }
 
@@ -135,11 +133,9 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 			end "failed to merge kubelet configs: failed to walk through kubelet dropin directory \\\"$d\\\": failed to load kubelet dropin file, path: $d/evenkeel.conf, error: $d is no good";; esac; done; accept`,
 			Rejected, 1, "kubelet.conf.d is no good"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			k := fakeWithLocal(t, tt.body, "LOCAL", "--config-dir="+tree(t, map[string]string{"10.conf": "OWN"}))
-			v := dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, "")
-			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
-		})
+		k := fakeWithLocal(t, tt.body, "LOCAL", "--config-dir="+tree(t, map[string]string{"10.conf": "OWN"}))
+		v := dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, "")
+		checkVerdict(t, v, tt.outcome, tt.stage, tt.message, tt.name)
 	}
 }
 

@@ -6,6 +6,7 @@ package component
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,14 +50,23 @@ func mustNotWarn(t *testing.T, v Verdict) {
 	assert.That(t, len(v.Warnings) == 0, "warnings are %q", v.Warnings)
 }
 
-func TestNewRejectsUnknownNamesAndUnusableBinaries(t *testing.T) {
+func TestNewRejectsUnknownNamesAndUnusableBinariesAndReferences(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(Names()), "[kube-proxy kubelet]", "names are")
 	dir := t.TempDir()
-	for _, tt := range []struct{ name, path, want string }{
-		{"kube-dns", "/bin/sh", `there is no component "kube-dns"; there are kube-proxy, kubelet`},
-		{"kube-proxy", dir + "/none", "there is no kube-proxy at " + dir + "/none: file does not exist"},
+	const unknown = `there is no component "kube-dns"; there are kube-proxy, kubelet`
+	const noReference = " is not an image reference such as " + proxyImage
+	for _, tt := range []struct {
+		create         func(name, at, scratchDir string, log *slog.Logger) (Component, error)
+		name, at, want string
+	}{
+		{New, "kube-dns", "/bin/sh", unknown},
+		{New, "kube-proxy", dir + "/none", "there is no kube-proxy at " + dir + "/none: file does not exist"},
+		{NewImage, "kube-dns", proxyImage, unknown},
+		{NewImage, "kube-proxy", "", `""` + noReference},
+		{NewImage, "kube-proxy", "--privileged", `"--privileged"` + noReference},
+		{NewImage, "kube-proxy", "a b", `"a b"` + noReference},
 	} {
-		assert.Error(t, assert.Err(New(tt.name, tt.path, dir, slogDiscard())), tt.want, tt.name, "at", tt.path)
+		assert.Error(t, assert.Err(tt.create(tt.name, tt.at, dir, slogDiscard())), tt.want, tt.name, "at", tt.at)
 	}
 }
 
@@ -129,31 +139,22 @@ func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 			"clientConnection.kubeconfig": "", "conntrack.maxPerCore": "32768", "iptables.syncPeriod": "30s",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c := realComponent(t, name)
-			assert.Returns(t, "v1.37.2", "version")(c.Version(context.Background()))
-			assert.Returns(t, want["apiVersion"], "preferred version")(c.PreferredVersion(context.Background()))
-			defaults := defaultsOf(t, c)
-			mustBeFields(t, defaults, want)
-			text := assert.Value(defaults.YAML())(t)
-			v := c.Validate(context.Background(), text)
-			checkVerdict(t, v, Accepted, 1, "")
-			assert.NoDiff(t, cmp.Diff(defaults, v.Effective), "what was printed means something else")
-		})
+		c := realComponent(t, name)
+		assert.Returns(t, "v1.37.2", name, "version")(c.Version(context.Background()))
+		assert.Returns(t, want["apiVersion"], name, "preferred version")(c.PreferredVersion(context.Background()))
+		defaults := defaultsOf(t, c)
+		mustBeFields(t, defaults, want)
+		text := assert.Value(defaults.YAML())(t)
+		v := c.Validate(context.Background(), text)
+		checkVerdict(t, v, Accepted, 1, "", name)
+		assert.NoDiff(t, cmp.Diff(defaults, v.Effective), name, "what was printed means something else")
 	}
 }
 
-func TestBinariesOfAnotherComponentGiveNoVerdict(t *testing.T) {
-	kubelet := realKubelet(t)
-	proxy := filepath.Join(filepath.Dir(kubelet), "kube-proxy")
-	for _, tt := range []struct{ name, path, message string }{
-		{"kubelet", proxy, "the dry run does not work with this kubelet: unknown flag: --cert-dir"},
-		{"kube-proxy", kubelet, "the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to"},
-		{"kube-proxy", "/bin/true", "the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
-	} {
-		c := component(t, tt.name, tt.path)
-		checkVerdict(t, c.Validate(context.Background(), []byte("kind: x")), CouldNotTell, 0, tt.message)
-	}
+func TestABinaryOfAnotherComponentGivesNoVerdict(t *testing.T) {
+	v := component(t, "kube-proxy", realKubelet(t)).Validate(context.Background(), []byte("kind: x"))
+	checkVerdict(t, v, CouldNotTell, 0,
+		"the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to")
 }
 
 func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {

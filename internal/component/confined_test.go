@@ -46,34 +46,24 @@ accept`))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("{}")}, ""), Accepted, 2, "")
 }
 
-func TestStage2DoesNotRunIfAProtectedFieldDiffers(t *testing.T) {
+func TestStage2RunsOnlyIfStage1AcceptsAndNoProtectedFieldDiffers(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	h := dryRunner(t, fakeWithLocal(t, `echo "$stage$config" >>`+ran+`
-case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac; accept`, "maxPods: 1 # LOCAL"))
+case "$config" in *OPEN*) dump '{"MaxPods": 1, "ReadOnlyPort": 10255}';; *) dump '{"MaxPods": 1, "ReadOnlyPort": 0}';; esac
+case "$stage$config" in 1BAD) end "no good";; esac; accept`, "maxPods: 1 # LOCAL"))
 	h.Protected = payload.DefaultProtection()
-	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 10255 # OPEN")}, "")
-	message, compared := v.CheckProtected(h.Protected)
-	assert.That(t, compared && message == "protected field readOnlyPort would be 10255, but is 0 locally", "compared %t: %s", compared, message)
-	text := assert.Value(os.ReadFile(ran))(t)
-	assert.That(t, !bytes.Contains(text, []byte("2readOnlyPort")), "stage 2 ran with it:\n%s", text)
-	v = h.Check(context.Background(), Candidate{Data: []byte("maxPods: 1 # GOOD")}, "")
-	checkVerdict(t, v, Accepted, 2, "")
-	text = assert.Value(os.ReadFile(ran))(t)
-	assert.That(t, bytes.Contains(text, []byte("2maxPods: 1 # GOOD")), "stage 2 did not run:\n%s", text)
-}
+	check := func(data string, inStage2 bool) Verdict {
+		v := h.Check(context.Background(), Candidate{Data: []byte(data)}, "")
+		text := assert.Value(os.ReadFile(ran))(t)
+		assert.That(t, bytes.Contains(text, []byte("2"+data)) == inStage2, "%s in stage 2: %t, of\n%s", data, !inStage2, text)
 
-func TestStage2DoesNotStartBeforeStage1HasAccepted(t *testing.T) {
-	ran := filepath.Join(t.TempDir(), "ran")
-	h := dryRunner(t, fake(t, `echo "$stage$config" >>`+ran+`; case "$stage$config" in 1BAD) end "no good";; esac; accept`))
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), Rejected, 1, "no good")
-	text := assert.Value(os.ReadFile(ran))(t)
-	assert.That(t, !bytes.Contains(text, []byte("2BAD")), "stage 2 ran:\n%s", text)
-}
-
-func TestACrashOfTheLocalConfigurationTooIsNotTheCandidates(t *testing.T) {
-	h := dryRunner(t, fake(t, `case "$config" in *no-runtime*) accept;; esac; kill -SEGV $$`))
-	v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
-	assert.That(t, v.Outcome == CouldNotTell && !v.CandidateOnly, "%s, candidate only: %t", v.Outcome, v.CandidateOnly)
+		return v
+	}
+	checkVerdict(t, check("BAD", false), Rejected, 1, "no good")
+	message, compared := check("readOnlyPort: 10255 # OPEN", false).CheckProtected(h.Protected)
+	assert.Equal(t, message, "protected field readOnlyPort would be 10255, but is 0 locally")
+	assert.That(t, compared, "it was not compared")
+	checkVerdict(t, check("maxPods: 1 # GOOD", true), Accepted, 2, "")
 }
 
 // realKubelets returns the paths of the pinned kubelet and of all older ones
@@ -149,6 +139,9 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 
 				good := h.Check(context.Background(), Candidate{Data: config("maxPods: 100\ncontainerRuntimeEndpoint: " + endpoint + "\n")}, "")
 				checkVerdict(t, good, Accepted, 2, "")
+				empty := h.Check(context.Background(), Candidate{Data: bareConfig(""), Dropin: true}, "")
+				checkVerdict(t, empty, Accepted, 2, "", "an empty drop-in")
+				assert.That(t, len(empty.Limits) == 0, "the limits of an empty drop-in are %v", empty.Limits)
 				for _, tt := range []struct {
 					name, data string
 					message    string // of the rejection without protected fields; "" if it is accepted

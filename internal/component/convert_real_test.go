@@ -61,32 +61,22 @@ func TestRealKubeletsConvertTheirFlags(t *testing.T) {
 				path, "--config=" + k.Config, "--node-ip=10.0.0.1", "--manifest-url-header=a:b", "--node-labels=a=b", "--kubeconfig=/none",
 			}
 			assert.NoDiff(t, cmp.Diff(remaining, got.Remaining))
-			want := dropinText(`cgroupsPerQOS: false
-clusterDNS:
-- 10.0.0.10
-containerRuntimeEndpoint: unix:///run/none.sock
+			want := effectiveOf(t, dropinText(`
+cgroupsPerQOS: false
 enforceNodeAllocatable: []
-evictionHard:
-  memory.available: 200Mi
-  nodefs.available: null
-featureGates:
-  AllAlpha: false
+clusterDNS: [10.0.0.10]
+containerRuntimeEndpoint: unix:///run/none.sock
+evictionHard: {memory.available: 200Mi, nodefs.available: null}
+featureGates: {AllAlpha: false}
 imageGCHighThresholdPercent: 40
 imageGCLowThresholdPercent: 30
-logging:
-  format: json
-  verbosity: 3
+logging: {format: json, verbosity: 3}
 maxPods: 44
-registerWithTaints:
-- effect: NoSchedule
-  key: a
-  value: b
+registerWithTaints: [{key: a, value: b, effect: NoSchedule}]
 seccompDefault: true
-systemReserved:
-  cpu: 100m
-  memory: 1Gi
-`)
-			assert.NoDiff(t, cmp.Diff(want, string(got.Dropin)))
+systemReserved: {cpu: 100m, memory: 1Gi}
+`))
+			assert.NoDiff(t, cmp.Diff(want, effectiveOf(t, string(got.Dropin))))
 		})
 	}
 }

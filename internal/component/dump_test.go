@@ -43,15 +43,13 @@ func TestADumpIsFoundByItsStructure(t *testing.T) {
 		{"a quotation that is no mapping", apiShape, []string{"- " + strings.ReplaceAll(apiDump, "\n", "\n  ")}, ""},
 		{"a second document", apiShape, []string{apiDump + "---\n" + apiDump}, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			e, got := tt.shape.read(tt.values), ""
-			if e != nil {
-				got = fmt.Sprint(e["maxPods"], " ", e["readOnlyPort"])
-			}
+		e, got := tt.shape.read(tt.values), ""
+		if e != nil {
+			got = fmt.Sprint(e["maxPods"], " ", e["readOnlyPort"])
+		}
 
-			assert.That(t, got == tt.want, "got %q, want %q: %v", got, tt.want, e)
-			assert.That(t, e["apiVersion"] == nil && e["kind"] == nil, "%v and %v are no fields", e["apiVersion"], e["kind"])
-		})
+		assert.That(t, got == tt.want, "%s: got %q, want %q: %v", tt.name, got, tt.want, e)
+		assert.That(t, e["apiVersion"] == nil && e["kind"] == nil, "%s: %v and %v are no fields", tt.name, e["apiVersion"], e["kind"])
 	}
 }
 

@@ -101,18 +101,13 @@ func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, message
 }
 
 func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "garbage"), "garbage", 0o755)
-	for name, want := range map[string]string{
-		"missing": "there is no kubelet at " + dir + "/missing: file does not exist",
-		"garbage": "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be started: fork/exec " + dir + "/garbage: exec format error",
-	} {
-		k := assert.Value(ParseKubelet([]string{filepath.Join(dir, name)}))(t)
-		h := dryRunner(t, k)
-		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
-		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
-		assert.Error(t, assert.Err(h.probe(context.Background())), want, "probe")
-	}
+	path := filepath.Join(t.TempDir(), "garbage")
+	write(t, path, "garbage", 0o755)
+	want := "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be started: fork/exec " + path + ": exec format error"
+	h := dryRunner(t, assert.Value(ParseKubelet([]string{path}))(t))
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
+	checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
+	assert.Error(t, assert.Err(h.probe(context.Background())), want, "probe")
 }
 
 func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
@@ -129,21 +124,18 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 			"correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: swap is on"},
 		{"stage 2 knows no runtime", `case "$stage" in 2) end "failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint x: gone";; esac; accept`, Accepted, 1,
 			"stage 2 of the dry run was not used: the local configuration does not pass it: validate service connection: validate CRI v1 runtime API for endpoint x: gone"},
+		{"a crash, and of local too", `case "$config" in *no-runtime*) accept;; esac; kill -SEGV $$`, CouldNotTell, 1, "the dry run of the kubelet: it died: signal: segmentation fault"},
 	} {
-		h := dryRunner(t, fake(t, tt.body))
-		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("CANDIDATE")}, ""), tt.outcome, tt.stage, tt.message, tt.name)
+		v := dryRunner(t, fake(t, tt.body)).Check(context.Background(), Candidate{Data: []byte("CANDIDATE")}, "")
+		checkVerdict(t, v, tt.outcome, tt.stage, tt.message, tt.name)
+		assert.That(t, !v.CandidateOnly, "%s: it is the candidate's alone", tt.name)
 	}
 }
 
 func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
 	// The local configuration passed stage 2 once; from then on the switch file
 	// decides.
-	for _, tt := range []struct {
-		name, now string
-		outcome   Outcome
-		stage     int
-		message   string
-	}{
+	for _, tt := range []verdictTest{
 		{"local still passes", "accept", Rejected, 2, "no good"},
 		{"local fails now", `end "swap is on"`, CouldNotTell, 2, "no good (but the local configuration does not pass the dry run either: swap is on)"},
 		{"the runtime is gone now", `end "failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint x"`, Accepted, 1,
@@ -151,14 +143,12 @@ func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
 		{"local fails now, with words of a runtime", `end "failed to run Kubelet: bad value: validate service connection: validate CRI v1 runtime API for endpoint x"`, CouldNotTell, 2,
 			"no good (but the local configuration does not pass the dry run either: bad value: validate service connection: validate CRI v1 runtime API for endpoint x)"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			now := filepath.Join(t.TempDir(), "now")
-			write(t, now, "accept", 0o600)
-			h := dryRunner(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "")
-			write(t, now, tt.now, 0o600)
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), tt.outcome, tt.stage, tt.message)
-		})
+		now := filepath.Join(t.TempDir(), "now")
+		write(t, now, "accept", 0o600)
+		h := dryRunner(t, fake(t, `case "$stage$config" in 2BAD) end "no good";; 2GOOD) accept;; 2) . `+now+`;; esac; accept`))
+		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "", tt.name)
+		write(t, now, tt.body, 0o600)
+		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""), tt.outcome, tt.stage, tt.message, tt.name)
 	}
 }
 
@@ -203,12 +193,21 @@ func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("No API server defined - no node status update will be sent") and was killed`,
 		`stage 2 of the dry run was not used: this kubelet continues past the end of stage 2`,
 	} {
-		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 1, want)
+		v := h.Check(context.Background(), Candidate{Data: []byte("x")}, "")
+		checkVerdict(t, v, Accepted, 1, want)
+		assert.That(t, len(v.Limits) == 1 && v.Limits[0].Reason == LimitValidationOnly, "the limits are %v", v.Limits)
 	}
 
 	runs, _ := os.ReadFile(count)
 	assert.That(t, strings.Count(string(runs), "x") == 1, "stage 2 ran %d times", strings.Count(string(runs), "x"))
 	mustBeGone(t, pids)
+}
+
+func TestAKubeletThatIgnoresUnknownFieldsGivesNoVerdict(t *testing.T) {
+	t.Setenv("LENIENT", "lenient")
+	v := dryRunner(t, fake(t, "accept")).Check(context.Background(), Candidate{Data: []byte("x")}, "")
+	checkVerdict(t, v, CouldNotTell, 0,
+		"cannot find out how this kubelet reports its configuration: it ignores unknown fields, so a typo would have no effect and not be reported")
 }
 
 func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
@@ -304,19 +303,17 @@ func TestACandidateThatSeemsToContinueOrCrashesChangesNothingForOthers(t *testin
 		{"a person or the OOM killer ends it", `case "$stage$config" in 1BAD) kill -9 $$;; esac; accept`, "it died: signal: killed", 1, false, ""},
 		{"a person or the OOM killer ends it in stage 2", `case "$stage$config" in 2BAD) kill -9 $$;; esac; accept`, "it died: signal: killed", 2, false, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			h := dryRunner(t, fake(t, strings.ReplaceAll(tt.body, "AGAIN", filepath.Join(t.TempDir(), "again"))))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "")
-			v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
-			checkVerdict(t, v, CouldNotTell, tt.stage, "the dry run of the kubelet: "+tt.message)
-			assert.Equal(t, v.CandidateOnly, tt.alone, "CandidateOnly is")
-			want := 2
-			if tt.next != "" {
-				want = 1
-			}
+		h := dryRunner(t, fake(t, strings.ReplaceAll(tt.body, "AGAIN", filepath.Join(t.TempDir(), "again"))))
+		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "", tt.name)
+		v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
+		checkVerdict(t, v, CouldNotTell, tt.stage, "the dry run of the kubelet: "+tt.message, tt.name)
+		assert.Equal(t, v.CandidateOnly, tt.alone, tt.name, "CandidateOnly is")
+		want := 2
+		if tt.next != "" {
+			want = 1
+		}
 
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, want, tt.next)
-		})
+		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, want, tt.next, tt.name)
 	}
 }
 

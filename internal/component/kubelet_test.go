@@ -36,19 +36,17 @@ func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
 		{"an unknown flag without", []string{"--future", "--config=/a"}, Kubelet{Config: "/a"}},
 		{"verbosity in every spelling", []string{"-v", "2", "-v=3", "-v4", "--v=5", "--v", "6", "--config=/a"}, Kubelet{Config: "/a"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := assert.Value(ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...)))(t)
-			want := tt.want
-			want.Path, want.Args = "/usr/bin/kubelet", tt.args
-			if want.RootDir == "" {
-				want.RootDir = "/var/lib/kubelet"
-			}
-			if want.CertDir == "" {
-				want.CertDir = "/var/lib/kubelet/pki"
-			}
+		got := assert.Value(ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...)))(t, tt.name)
+		want := tt.want
+		want.Path, want.Args = "/usr/bin/kubelet", tt.args
+		if want.RootDir == "" {
+			want.RootDir = "/var/lib/kubelet"
+		}
+		if want.CertDir == "" {
+			want.CertDir = "/var/lib/kubelet/pki"
+		}
 
-			assert.NoDiff(t, cmp.Diff(want, *got, cmpopts.IgnoreUnexported(Kubelet{}), cmpopts.EquateEmpty()))
-		})
+		assert.NoDiff(t, cmp.Diff(want, *got, cmpopts.IgnoreUnexported(Kubelet{}), cmpopts.EquateEmpty()), tt.name)
 	}
 }
 

@@ -124,8 +124,7 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 		message    string // "" for accepted
 	}{
 		{"the defaults", "", ""},
-		{"a kubeconfig that is not there", "clientConnection: {kubeconfig: /not/there}\n", ""},
-		{"an interface that is not there", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: not-there}\n", ""},
+		{"what is not there", "clientConnection: {kubeconfig: /not/there}\ndetectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: not-there}\n", ""},
 		{"the wrong case", "Mode: ipvs\n", `strict decoding error: unknown field "Mode"`},
 		{"a duplicate key", "mode: ipvs\nmode: iptables\n", `strict decoding error: yaml: unmarshal errors: line 4: key "mode" already set in map`},
 		{"out of range and unknown", "iptables: {masqueradeBit: 99}\nbogus: 1\n",
@@ -150,19 +149,13 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 		})
 	}
 
-	t.Run("another kind", func(t *testing.T) {
-		v := c.Validate(context.Background(), config(""))
-		assert.That(t, v.Outcome == Rejected && strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`), "got %+v", v)
-	})
-	t.Run("no YAML", func(t *testing.T) {
-		checkVerdict(t, c.Validate(context.Background(), []byte("a: b: c")), Rejected, 1, "failed to decode: yaml: mapping values are not allowed in this context")
-	})
-	t.Run("what it amounts to", func(t *testing.T) {
-		e := c.Validate(context.Background(), proxyConfig("mode: ipvs\nclientConnection: {qps: 7.5}\nfeatureGates: {AllAlpha: false}\n")).Effective
-		got := fmt.Sprint(e["mode"], e["featureGates"], e["clientConnection"])
-		burst, _ := e.Int("clientConnection.burst")
-		assert.That(t, burst == 10 && strings.Contains(got, "qps:7.5") && strings.HasPrefix(got, "ipvsmap[AllAlpha:false]"), "got %s", got)
-	})
+	v := c.Validate(context.Background(), config(""))
+	assert.That(t, v.Outcome == Rejected && strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`), "another kind: got %+v", v)
+	checkVerdict(t, c.Validate(context.Background(), []byte("a: b: c")), Rejected, 1, "failed to decode: yaml: mapping values are not allowed in this context", "no YAML")
+	e := c.Validate(context.Background(), proxyConfig("mode: ipvs\nclientConnection: {qps: 7.5}\nfeatureGates: {AllAlpha: false}\n")).Effective
+	got := fmt.Sprint(e["mode"], e["featureGates"], e["clientConnection"])
+	burst, _ := e.Int("clientConnection.burst")
+	assert.That(t, burst == 10 && strings.Contains(got, "qps:7.5") && strings.HasPrefix(got, "ipvsmap[AllAlpha:false]"), "got %s", got)
 }
 
 // With this configuration, a kube-proxy that continued would change the first

@@ -17,33 +17,21 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// node returns a kubelet with a local file and drop-ins with these contents; ""
-// for none.
+// node returns a kubelet with a local file and drop-ins with these contents.
 func node(t *testing.T, local string, dropins ...string) *Kubelet {
 	t.Helper()
-	files := map[string]string{}
+	files := map[string]string{"local": local}
 	for i, text := range dropins {
 		files[fmt.Sprintf("conf.d/%d.conf", i)] = text
 	}
-	if local != "" {
-		files["local"] = local
-	}
 
 	dir := tree(t, files)
-	k := &Kubelet{}
-	if local != "" {
-		k.Config = filepath.Join(dir, "local")
-	}
+	k := &Kubelet{Config: filepath.Join(dir, "local")}
 	if len(dropins) > 0 {
 		k.ConfigDir = filepath.Join(dir, "conf.d")
 	}
 
 	return k
-}
-
-func setupOf(t *testing.T, k *Kubelet, c Candidate) configuration {
-	t.Helper()
-	return assert.Value(k.candidate(c, ""))(t)
 }
 
 func TestLimitsApplyToFilesThatOnlyAKubeletAccepts(t *testing.T) {
@@ -73,7 +61,8 @@ func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
 		{"a file in another case", "X: 1", "", "", "x", nil, ""},
 		{"a mapping gives way to a value", "m: {x: 1}", "m: 2", "", "m.x", json.Number("2"), own},
 	} {
-		layers := assert.Value(setupOf(t, node(t, tt.local, tt.own), Candidate{Data: []byte(tt.ours), Dropin: true}).layers())(t, tt.name)
+		candidate := assert.Value(node(t, tt.local, tt.own).candidate(Candidate{Data: []byte(tt.ours), Dropin: true}, ""))(t, tt.name)
+		layers := assert.Value(candidate.layers())(t, tt.name)
 		value, origin := lookupLayers(layers, splitPath(tt.path))
 		assert.That(t, value == tt.want && origin == tt.origin, "%s: got %v from %q, want %v from %q", tt.name, value, origin, tt.want, tt.origin)
 	}
@@ -125,7 +114,8 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 			printed = Effective{"staticPodURLHeader": masked}
 		}
 
-		c := &check{h: &DryRunner{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
+		candidate := assert.Value(tt.node.candidate(tt.candidate, ""))(t, tt.name)
+		c := &check{h: &DryRunner{k: tt.node}, candidate: candidate, local: tt.node.local("")}
 		assert.NoDiff(t, cmp.Diff(tt.want, c.maskedDifferences(printed, printed)), tt.name)
 	}
 }

@@ -55,15 +55,14 @@ accept`))
 }
 
 func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
-	probe := func(c Component) string { return c.Validate(t.Context(), []byte("x")).Message }
-	words := func(err error) string {
-		if err != nil {
+	validate := func(c Component) string { return c.Validate(t.Context(), bareConfig("")).Message }
+	preferred := func(c Component) string {
+		if err := assert.Err(c.PreferredVersion(t.Context())); err != nil {
 			return err.Error()
 		}
 
 		return ""
 	}
-	preferred := func(c Component) string { return words(assert.Err(c.PreferredVersion(t.Context()))) }
 	kubelet := func(body string) string { return fake(t, body+"\n"+knows("v1 v1beta1")+dump+"accept").Path }
 	proxy := func(body string) string { return fakeProxy(t, body+"\naccept") }
 	const none, cannot = "there is no NAME at PATH: file does not exist", "cannot determine the preferred version of the NAME's configuration: "
@@ -73,10 +72,8 @@ func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
 		ask           func(Component) string
 		missing       string
 	}{
-		{"kubelet", `case "$config" in *no-runtime*) COUNT;; esac`, kubelet, func(c Component) string {
-			return words(assert.Err(c.(*binary).validator.(*kubeletValidator).plain.probe(t.Context())))
-		}, none},
-		{"kube-proxy", `case "$config" in "") COUNT;; esac`, proxy, probe, none},
+		{"kubelet", `case "$config" in *no-runtime*) COUNT;; esac`, kubelet, validate, none},
+		{"kube-proxy", `case "$config" in "") COUNT;; esac`, proxy, validate, none},
 		{"kubelet", "COUNT", kubelet, preferred, cannot + none},
 		{"kube-proxy", "COUNT", proxy, preferred, cannot + none},
 	} {

@@ -129,12 +129,10 @@ func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(tt.data), Dropin: true}, ""), Rejected, 1, tt.message, tt.name)
 	}
 
-	t.Run("what would be invalid as a whole configuration", func(t *testing.T) {
-		const data = "imageGCHighThresholdPercent: 70\n"
-		over := h.Check(context.Background(), laidOver(data), "")
-		whole := h.Check(context.Background(), Candidate{Data: config(data)}, "")
-		assert.That(t, over.Outcome == Accepted && whole.Outcome == Rejected, "over local %s (%s), whole %s", over.Outcome, over.Message, whole.Outcome)
-	})
+	const data = "imageGCHighThresholdPercent: 70\n"
+	over := h.Check(context.Background(), laidOver(data), "")
+	whole := h.Check(context.Background(), Candidate{Data: config(data)}, "")
+	assert.That(t, over.Outcome == Accepted && whole.Outcome == Rejected, "over local %s (%s), whole %s", over.Outcome, over.Message, whole.Outcome)
 }
 
 func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
@@ -189,13 +187,11 @@ func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 		"in the payload, and the same": {"failCgroupV1: false\n", []string{"maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "drop-in"}},
 		"in the payload, overridden":   {"failCgroupV1: true\n", []string{"failCgroupV1", "maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "flag"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			v := h.Check(context.Background(), laidOver("maxPods: 7\npodsPerCore: 3\n"+tt.more), "")
-			assert.Must(t, v.Outcome == Accepted && len(v.Warnings) == 0, "got %s: %s, warnings %q", v.Outcome, v.Message, v.Warnings)
-			assert.NoDiff(t, cmp.Diff(tt.overridden, v.Overridden), "overridden")
-			delete(v.Origins, "containerRuntimeEndpoint")
-			assert.NoDiff(t, cmp.Diff(tt.origins, v.Origins), "origins")
-		})
+		v := h.Check(context.Background(), laidOver("maxPods: 7\npodsPerCore: 3\n"+tt.more), "")
+		assert.Must(t, v.Outcome == Accepted && len(v.Warnings) == 0, "%s: got %s: %s, warnings %q", name, v.Outcome, v.Message, v.Warnings)
+		assert.NoDiff(t, cmp.Diff(tt.overridden, v.Overridden), name, "overridden")
+		delete(v.Origins, "containerRuntimeEndpoint")
+		assert.NoDiff(t, cmp.Diff(tt.origins, v.Origins), name, "origins")
 	}
 }
 
@@ -210,14 +206,12 @@ func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 		"one changed":            {Candidate{Data: config(strings.Replace(headers, "cret-1", "cret-3", 1))}, []string{"staticPodURLHeader.Authorization"}},
 		"a drop-in with another": {laidOver("staticPodURLHeader: {X-Same: [s3cret-3]}\n"), []string{"staticPodURLHeader.X-Same"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			v := h.Check(context.Background(), tt.c, "")
-			assert.Must(t, v.Outcome == Accepted, "got %s: %s", v.Outcome, v.Message)
-			assert.NoDiff(t, cmp.Diff(tt.want, v.Hidden))
-			assert.NoDiff(t, cmp.Diff(v.Local["staticPodURLHeader"], v.Effective["staticPodURLHeader"]), "what is masked looks different")
-			text := cmp.Diff(v, Verdict{}, cmp.AllowUnexported())
-			assert.That(t, !strings.Contains(text, "s3cret"), "a secret got out: %s", text)
-		})
+		v := h.Check(context.Background(), tt.c, "")
+		assert.Must(t, v.Outcome == Accepted, "%s: got %s: %s", name, v.Outcome, v.Message)
+		assert.NoDiff(t, cmp.Diff(tt.want, v.Hidden), name)
+		assert.NoDiff(t, cmp.Diff(v.Local["staticPodURLHeader"], v.Effective["staticPodURLHeader"]), name, "what is masked looks different")
+		text := cmp.Diff(v, Verdict{}, cmp.AllowUnexported())
+		assert.That(t, !strings.Contains(text, "s3cret"), "%s: a secret got out: %s", name, text)
 	}
 }
 

@@ -40,9 +40,7 @@ func kubeletWith(t testing.TB, local string, flags ...string) *Kubelet {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "local.yaml")
 	assert.NoError(t, os.WriteFile(file, config(local), 0o600))
-	k := assert.Value(ParseKubelet(append([]string{realKubelet(t), "--config=" + file}, flags...)))(t)
-
-	return k
+	return assert.Value(ParseKubelet(append([]string{realKubelet(t), "--config=" + file}, flags...)))(t)
 }
 
 // noRuntime is a local configuration with a missing runtime, so that stage 2 is
@@ -64,8 +62,7 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 			"[invalid configuration: maxPods (--max-pods) -1 must not be a negative number, invalid configuration: podsPerCore (--pods-per-core) -1 must not be a negative number]"},
 		{"out of range and unknown", "maxPods: -1\nbogus: 1\n",
 			`invalid configuration: maxPods (--max-pods) -1 must not be a negative number; strict decoding error: unknown field "bogus"`},
-		{"an unknown feature gate", "featureGates: {Nope: true}\n",
-			"unrecognized feature gate: Nope"},
+		{"an unknown feature gate", "featureGates: {Nope: true}\n", "unrecognized feature gate: Nope"},
 		{"a wrong type", "maxPods: lots\n",
 			"failed to decode: json: cannot unmarshal string into Go struct field KubeletConfiguration.maxPods of type int32"},
 		{"JSON logging", "maxPods: 77\nlogging: {format: json}\n", ""},
@@ -89,13 +86,9 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 		})
 	}
 
-	t.Run("the wrong kind", func(t *testing.T) {
-		v := h.Check(context.Background(), Candidate{Data: []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n")}, "")
-		assert.That(t, v.Outcome == Rejected && strings.Contains(v.Message, `no kind "Nope" is registered`), "got %+v", v)
-	})
-	t.Run("nothing", func(t *testing.T) {
-		checkVerdict(t, h.Check(context.Background(), Candidate{}, ""), Rejected, 1, `kubelet config file "kubelet" was empty`)
-	})
+	v := h.Check(context.Background(), Candidate{Data: []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n")}, "")
+	assert.That(t, v.Outcome == Rejected && strings.Contains(v.Message, `no kind "Nope" is registered`), "the wrong kind: got %+v", v)
+	checkVerdict(t, h.Check(context.Background(), Candidate{}, ""), Rejected, 1, `kubelet config file "kubelet" was empty`)
 }
 
 func TestVerdictsOfTheRealKubeletOnTheLocalConfiguration(t *testing.T) {

@@ -74,8 +74,6 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 		{"a cgroup that is not there", "cgroupRoot: /nonexistent\n", 2, `invalid configuration: cgroup ["nonexistent"] has some missing paths: `},
 		{"a runtime that is none", "containerRuntimeEndpoint: unix:///etc/hostname\n", 2,
 			"containerRuntimeEndpoint: /etc/hostname is not a socket"},
-		{"a soft threshold without a grace period", "evictionSoft: {memory.available: 200Mi}\n", 2, "grace period must be specified for the soft eviction threshold memory.available"},
-		{"a period of syncs", "syncFrequency: -1s\n", 2, "invalid sync frequency -1"},
 		{"a sysctl that has no namespace", "allowedUnsafeSysctls: [kernel.pid_max]\n", 2, `the sysctls "kernel.pid_max" are not known to be namespaced`},
 		{"the name of a sysctl", "allowedUnsafeSysctls: ['a\"b', net.core.somaxconn]\n", 2, `sysctl "a\"b" must have at most 253 characters`},
 		{"sysctls", "allowedUnsafeSysctls: [net.core.somaxconn, 'kernel.msg*']\n", 2, ""},
