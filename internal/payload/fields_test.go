@@ -23,37 +23,49 @@ import (
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// upstreamLeaves returns the JSON paths of a Go type, like encoding/json.
-func upstreamLeaves(t reflect.Type, path string) []string {
-	own := func() bool { return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) }
-	for !own() && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
-		t = t.Elem()
-	}
-	if own() || t.Kind() != reflect.Struct {
-		return []string{path}
+// upstreamLeaf is a field of a Go type without named fields of its own, as
+// encoding/json sees it.
+type upstreamLeaf struct {
+	path     string
+	typ      reflect.Type
+	omitted  bool // if it is zero
+	indirect bool // a list or a pointer, or below one
+}
+
+func isMarshaler(t reflect.Type) bool {
+	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
+}
+
+func upstreamLeaves(t reflect.Type, at upstreamLeaf) []upstreamLeaf {
+	for !isMarshaler(t) && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
+		t, at.indirect = t.Elem(), true
 	}
 
-	var leaves []string
+	at.typ = t
+	if isMarshaler(t) || t.Kind() != reflect.Struct {
+		return []upstreamLeaf{at}
+	}
+
+	var leaves []upstreamLeaf
 	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name == "-" || f.Name == "TypeMeta":
-		case name == "" && f.Anonymous:
-			leaves = append(leaves, upstreamLeaves(f.Type, path)...)
-		case path == "":
-			leaves = append(leaves, upstreamLeaves(f.Type, name)...)
-		default:
-			leaves = append(leaves, upstreamLeaves(f.Type, path+"."+name)...)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || f.Name == "TypeMeta" {
+			continue
 		}
+
+		inner := at
+		inner.path = strings.Trim(at.path+"."+name, ".")
+		inner.omitted = slices.Contains(strings.Split(options, ","), "omitempty")
+		leaves = append(leaves, upstreamLeaves(f.Type, inner)...)
 	}
 
 	return leaves
 }
 
-func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
+func TestTheTableHasEveryUpstreamFieldAndNothingElse(t *testing.T) {
 	upstream := map[string]bool{}
-	for _, path := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "") {
-		upstream[path] = true
+	for _, leaf := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), upstreamLeaf{}) {
+		upstream[leaf.path] = true
 	}
 
 	assert.Must(t, len(upstream) >= 140, "only %d fields were found upstream", len(upstream))
@@ -63,11 +75,32 @@ func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
 		table[f.Path] = true
 		assert.That(t, upstream[f.Path] == (f.Since == 0), "%s is upstream: %t, and the table says since 1.%d: take one out", f.Path, upstream[f.Path], f.Since)
 		assert.That(t, f.Group != "", "%s is in no group", f.Path)
+		assert.That(t, f.Limit == nil || f.Protected != "" && strings.HasPrefix(f.Limit.Description, "free "), "a limit: %+v", f)
 	}
 
 	for _, path := range slices.Sorted(maps.Keys(upstream)) {
 		assert.That(t, table[path], "%s is upstream but not in the table: give it a group", path)
 	}
+
+	assert.That(t, slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }), "they are not sorted")
+}
+
+// Lists, mappings and pointers that are empty count as unset anyway.
+func TestZeroValuesMatchTheOmitemptyFieldsOfTheUpstreamType(t *testing.T) {
+	zeros := map[string]any{}
+	for _, leaf := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), upstreamLeaf{}) {
+		switch kind := leaf.typ.Kind(); {
+		case !leaf.omitted || leaf.indirect || isMarshaler(leaf.typ):
+		case kind == reflect.String:
+			zeros[leaf.path] = ""
+		case kind == reflect.Bool:
+			zeros[leaf.path] = false
+		case leaf.typ.ConvertibleTo(reflect.TypeFor[float64]()):
+			zeros[leaf.path] = json.Number("0")
+		}
+	}
+
+	assert.NoDiff(t, cmp.Diff(zeros, ZeroValues), "-upstream +table")
 }
 
 // readDump reads a dump of the pinned kubelet at -v=5: one with every field
@@ -83,27 +116,25 @@ func readDump(t *testing.T, file string) map[string]any {
 
 func TestAllNamesInARealDumpAreKnown(t *testing.T) {
 	for _, file := range []string{"printed-full.json", "printed-defaults.json"} {
-		t.Run(file, func(t *testing.T) {
-			canonical := Canonical(readDump(t, file))
-			var check func(n *name, value any)
-			check = func(n *name, value any) {
-				switch v := value.(type) {
-				case map[string]any:
-					for key, inner := range v {
-						assert.Must(t, n.inner[key] != nil, "%q in %q is not the name of a field", key, n.path)
-						if n.inner[key].inner != nil {
-							check(n.inner[key], inner)
-						}
-					}
-				case []any:
-					for _, inner := range v {
-						check(n, inner)
+		canonical := Canonical(readDump(t, file))
+		var check func(n *name, value any)
+		check = func(n *name, value any) {
+			switch v := value.(type) {
+			case map[string]any:
+				for key, inner := range v {
+					assert.Must(t, n.inner[key] != nil, "%q in %q is not the name of a field", key, n.path)
+					if n.inner[key].inner != nil {
+						check(n.inner[key], inner)
 					}
 				}
+			case []any:
+				for _, inner := range v {
+					check(n, inner)
+				}
 			}
-			check(names, canonical)
-			assert.That(t, len(canonical) >= 100, "only %d fields", len(canonical))
-		})
+		}
+		check(names, canonical)
+		assert.That(t, len(canonical) >= 100, "%s: only %d fields", file, len(canonical))
 	}
 }
 
@@ -206,8 +237,4 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 		}
 	}
 	visit(names)
-}
-
-func TestTheTableIsSortedByPath(t *testing.T) {
-	assert.That(t, slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }), "they are not sorted")
 }

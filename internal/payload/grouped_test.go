@@ -27,28 +27,26 @@ security: {authentication: {anonymous: {enabled: false}}, tlsCertFile: null}
 experimental: {featureGates: {A: true}}
 `
 	for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
-		t.Run(key, func(t *testing.T) {
-			p := assert.Value(FromConfigMap(configMap(map[string]string{key: text})))(t)
-			want := map[string]any{
-				"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-				"port": int64(10250), "maxPods": int64(120), "memoryThrottlingFactor": 0.9,
-				"evictionHard":        map[string]any{"memory.available": "100Mi", "MaxPods": "verbatim"},
-				"reservedMemory":      []any{map[string]any{"numaNode": int64(0), "limits": map[string]any{"memory": "1Gi"}}},
-				"logging":             map[string]any{"format": "json", "verbosity": int64(2)},
-				"containerLogMaxSize": "10Mi",
-				"authentication":      map[string]any{"anonymous": map[string]any{"enabled": false}},
-				"tlsCertFile":         nil,
-				"featureGates":        map[string]any{"A": true},
-			}
-			assert.NoDiff(t, cmp.Diff(want, p.Fields), "fields")
-			upstream, err := Decode(key, p.upstream)
-			diff := cmp.Diff(want, upstream.Fields)
-			assert.That(t, err == nil && diff == "", "upstream: %v %s", err, diff)
-			assert.That(t, string(p.Data) == text && p.SHA256 == Digest(key, []byte(text)),
-				"data %q, sha256 %s: not those of the original", p.Data, p.SHA256)
-			assert.That(t, p.Trial.ConfigTrialDuration != nil && p.Trial.ConfigTrialDuration.Duration == 30*time.Minute && *p.Trial.CrashLoopThreshold == 0 && p.Trial.AllowPodLoss,
-				"trial %+v", p.Trial)
-		})
+		p := assert.Value(FromConfigMap(configMap(map[string]string{key: text})))(t)
+		want := map[string]any{
+			"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+			"port": int64(10250), "maxPods": int64(120), "memoryThrottlingFactor": 0.9,
+			"evictionHard":        map[string]any{"memory.available": "100Mi", "MaxPods": "verbatim"},
+			"reservedMemory":      []any{map[string]any{"numaNode": int64(0), "limits": map[string]any{"memory": "1Gi"}}},
+			"logging":             map[string]any{"format": "json", "verbosity": int64(2)},
+			"containerLogMaxSize": "10Mi",
+			"authentication":      map[string]any{"anonymous": map[string]any{"enabled": false}},
+			"tlsCertFile":         nil,
+			"featureGates":        map[string]any{"A": true},
+		}
+		assert.NoDiff(t, cmp.Diff(want, p.Fields), key, "fields")
+		upstream, err := Decode(key, p.upstream)
+		diff := cmp.Diff(want, upstream.Fields)
+		assert.That(t, err == nil && diff == "", "%s: upstream: %v %s", key, err, diff)
+		assert.That(t, string(p.Data) == text && p.SHA256 == Digest(key, []byte(text)),
+			"%s: data %q, sha256 %s: not those of the original", key, p.Data, p.SHA256)
+		assert.That(t, p.Trial.ConfigTrialDuration != nil && p.Trial.ConfigTrialDuration.Duration == 30*time.Minute && *p.Trial.CrashLoopThreshold == 0 && p.Trial.AllowPodLoss,
+			"%s: trial %+v", key, p.Trial)
 	}
 }
 

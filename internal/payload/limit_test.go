@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
@@ -61,11 +59,5 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 
 			expect(t, parse(t, "-"+tt.path), at(tt.path, tt.value), at(tt.path, tt.local), nil)
 		})
-	}
-}
-
-func TestOnlyProtectedFieldsHaveLimits(t *testing.T) {
-	for _, f := range Fields {
-		assert.That(t, f.Limit == nil || f.Protected != "" && strings.HasPrefix(f.Limit.Description, "free "), "%+v", f)
 	}
 }

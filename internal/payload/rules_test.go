@@ -124,7 +124,6 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 		"cpu: {plus: 1Ki}":                               at + "cpu.plus: must be an amount of cpu from 1m",
 		"pid: {plus: 1.5}":                               at + "pid.plus: must be an amount of pid",
 		"memory: {percent: 5, maxPercent: 101}":          at + "memory.maxPercent: must be a number above 0 and up to 100, of at most 16 characters and without an exponent, not 101",
-		"memory: {percent: 0.00000001}":                  at + "memory.percent: must be a number above 0",
 		"memory: {perPod: 512}":                          at + "memory.perPod: must be an amount of memory from 1Ki",
 		"cpu: {plus: 2000000}":                           at + "cpu.plus: must be an amount of cpu from 1m to 1048576",
 		"memory: {perCPU: 1}":                            at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",
@@ -159,34 +158,23 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 }
 
 func TestAResultThatTheMachineCannotHaveIsRefused(t *testing.T) {
-	for _, test := range []struct{ rule, machine, want string }{
-		{"memory: {plus: 9Gi}", "memory=8Gi", "memory: is above the machine's memory, which is 8Gi: use max or maxPercent"},
-		{"memory: {percent: 0.01}", "memory=8Gi", "memory: is 0 on this machine: use min or plus"},
-		{"cpu: {tiers: [{upTo: 1, percent: 0}, {percent: 5}]}", "cpu=1", "cpu: is 0 on this machine: use min or plus"},
-		{"cpu: {percent: 5}", "memory=8Gi", "cpu: depends on the machine, whose capacity of cpu is not known"},
-		{"ephemeral-storage: {plus: 1Gi}", "cpu=8,memory=8Gi", "ephemeral-storage: depends on the machine, whose capacity of ephemeral-storage is not known"},
+	const at, pods = "resources.reservations.kubeReserved.", "resources.maxPods: "
+	for _, test := range []struct{ config, machine, want string }{
+		{reserving("memory: {plus: 9Gi}"), "memory=8Gi", at + "memory: is above the machine's memory, which is 8Gi: use max or maxPercent"},
+		{reserving("memory: {percent: 0.01}"), "memory=8Gi", at + "memory: is 0 on this machine: use min or plus"},
+		{reserving("cpu: {tiers: [{upTo: 1, percent: 0}, {percent: 5}]}"), "cpu=1", at + "cpu: is 0 on this machine: use min or plus"},
+		{reserving("cpu: {percent: 5}"), "memory=8Gi", at + "cpu: depends on the machine, whose capacity of cpu is not known"},
+		{reserving("ephemeral-storage: {plus: 1Gi}"), "cpu=8,memory=8Gi", at + "ephemeral-storage: depends on the machine, whose capacity of ephemeral-storage is not known"},
+		{grouped + "resources: {maxPods: {perCPU: 10}}", "pid=1", pods + "depends on the machine, whose capacity of cpu is not known"},
+		{grouped + "resources: {maxPods: {perGiB: 10}}", "pid=1", pods + "depends on the machine, whose capacity of memory is not known"},
+		{grouped + "resources: {maxPods: {plus: 2147483647, perGiB: 10}}", "pid=1", pods + "depends on the machine, whose capacity of memory is not known"},
+		{grouped + "resources: {maxPods: {plus: 2147483647, perCPU: 1}}", "cpu=8", pods + "is above the machine's pods, which is 2147483647"},
 	} {
-		p := assert.Value(Decode(KeyKubelet, []byte(reserving(test.rule))))(t, test.rule)
+		p := assert.Value(Decode(KeyKubelet, []byte(test.config)))(t, test.config)
 		_, err := p.Resolve(assert.Value(ParseCapacity(test.machine))(t))
-		assert.That(t, NeedsCapacity(err) == strings.Contains(test.want, "not known"), "%s needs a capacity: %v", test.rule, err)
-		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.reservations.kubeReserved."+test.want), "%s on %s: %v, want %s", test.rule, test.machine, err, test.want)
+		assert.That(t, NeedsCapacity(err) == strings.Contains(test.want, "not known"), "%s needs a capacity: %v", test.config, err)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), test.want), "%s on %s: %v, want %s", test.config, test.machine, err, test.want)
 	}
-}
-
-func TestANumberOfPodsThatTheMachineCannotHaveIsRefused(t *testing.T) {
-	for rule, want := range map[string]string{
-		"{perCPU: 10}":                   "whose capacity of cpu is not known",
-		"{perGiB: 10}":                   "whose capacity of memory is not known",
-		"{plus: 2147483647, perGiB: 10}": "whose capacity of memory is not known",
-	} {
-		p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: "+rule+"}")))(t, rule)
-		_, err := p.Resolve(Capacity{})
-		assert.That(t, NeedsCapacity(err) && strings.HasSuffix(err.Error(), want), "%s: %v, want %s", rule, err, want)
-	}
-
-	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {plus: 2147483647, perCPU: 1}}")))(t)
-	_, err := p.Resolve(machine)
-	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.maxPods: is above the machine's pods, which is 2147483647"), "got %v", err)
 }
 
 // Nodes keep values and digests over upgrades of the agent: another digest
