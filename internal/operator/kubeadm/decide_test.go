@@ -23,8 +23,7 @@ import (
 
 func clusterConfiguration(t *testing.T, more string) *ClusterConfiguration {
 	t.Helper()
-	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(more))))(t)
-	return cc
+	return assert.Value(parseClusterConfiguration([]byte(v1beta4(more))))(t)
 }
 
 // holding is a component's, which holds text.
@@ -104,25 +103,23 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 		{name: "kube-proxy, with a ClusterConfiguration given", c: proxy, given: cluster, action: Generate, why: "does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
 		{name: "kube-proxy, disabled", c: proxy, cc: disabled, image: "kube-proxy:v1", options: Options{Init: true}, action: Skip, why: "disabled in the ClusterConfiguration"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			existing := clusterWith(t, tt.has)
-			existing.Configuration, existing.ProxyImage = cmp.Or(tt.cc, existing.Configuration), tt.image
-			changes, _, err := Decide(existing, tt.given, tt.options)
-			assert.NoError(t, err)
-			change := changes[slices.Index(Components(), tt.c)]
-			assert.That(t, change.Action == tt.action && change.same == (tt.same || tt.has == generated && tt.given == nil && tt.cc == nil) && strings.Contains(change.Why, tt.why), "%s: %s", change.Action, change.Why)
-			if tt.next == "" {
-				assert.That(t, change.Write == nil, "it writes %+v", change.Write)
-				return
-			}
+		existing := clusterWith(t, tt.has)
+		existing.Configuration, existing.ProxyImage = cmp.Or(tt.cc, existing.Configuration), tt.image
+		changes, _, err := Decide(existing, tt.given, tt.options)
+		assert.NoError(t, err)
+		change := changes[slices.Index(Components(), tt.c)]
+		assert.That(t, change.Action == tt.action && change.same == (tt.same || tt.has == generated && tt.given == nil && tt.cc == nil) && strings.Contains(change.Why, tt.why), "%s: %s: %s", tt.name, change.Action, change.Why)
+		if tt.next == "" {
+			assert.That(t, change.Write == nil, "%s: it writes %+v", tt.name, change.Write)
+			continue
+		}
 
-			assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "it writes %+v", change.Write)
-			origin, _ := OriginOf(change.Write.New)
-			assert.Equal(t, origin, tt.origin, "it writes what is")
-			if tt.c.Name == "kube-proxy" {
-				assert.Equal(t, serverOf(change.Write.New.Data[proxyKubeconfig]), existing.Endpoint, "kube-proxies would connect to")
-			}
-		})
+		assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "%s: it writes %+v", tt.name, change.Write)
+		origin, _ := OriginOf(change.Write.New)
+		assert.Equal(t, origin, tt.origin, tt.name, "it writes what is")
+		if tt.c.Name == "kube-proxy" {
+			assert.Equal(t, serverOf(change.Write.New.Data[proxyKubeconfig]), existing.Endpoint, tt.name, "kube-proxies would connect to")
+		}
 	}
 }
 
@@ -214,23 +211,21 @@ func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 		{"none any more is given, with an InitConfiguration", "clusterName: x\n", "192.0.2.10:7443", "192.0.2.11:6443", "192.0.2.11:6443"},
 		{"an InitConfiguration without a ClusterConfiguration", "", "", "192.0.2.11:6443", "old.example:8443"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			existing := clusterWith(t, old)
-			existing.Configuration, existing.ProxyServer, existing.Endpoint = clusterConfiguration(t, at), serverOf(old.Data[proxyKubeconfig]), tt.advertised
-			input := &Input{Endpoint: tt.init}
-			if tt.given != "" {
-				input.Cluster = clusterConfiguration(t, tt.given)
-			}
+		existing := clusterWith(t, old)
+		existing.Configuration, existing.ProxyServer, existing.Endpoint = clusterConfiguration(t, at), serverOf(old.Data[proxyKubeconfig]), tt.advertised
+		input := &Input{Endpoint: tt.init}
+		if tt.given != "" {
+			input.Cluster = clusterConfiguration(t, tt.given)
+		}
 
-			changes, _, err := Decide(existing, input, Options{})
-			assert.NoError(t, err)
-			is := old
-			if w := changes[1].Write; w != nil {
-				is = w.New
-			}
+		changes, _, err := Decide(existing, input, Options{})
+		assert.NoError(t, err)
+		is := old
+		if w := changes[1].Write; w != nil {
+			is = w.New
+		}
 
-			assert.Equal(t, serverOf(is.Data[proxyKubeconfig]), tt.want, "they follow")
-		})
+		assert.Equal(t, serverOf(is.Data[proxyKubeconfig]), tt.want, tt.name, "they follow")
 	}
 }
 

@@ -66,9 +66,7 @@ func TestGenerateFailsWithTheReason(t *testing.T) {
 		{"no service subnet for the kubelet", kubelet, badSubnet, "",
 			`generate the configuration of kubelet: networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cm, err := generate(tt.component, tt.cc, tt.endpoint)
-			assert.That(t, cm == nil && err != nil && err.Error() == tt.want, "%v\nwant %s\n%v", err, tt.want, cm)
-		})
+		cm, err := generate(tt.component, tt.cc, tt.endpoint)
+		assert.That(t, cm == nil && err != nil && err.Error() == tt.want, "%s: %v\nwant %s\n%v", tt.name, err, tt.want, cm)
 	}
 }

@@ -151,8 +151,7 @@ func unwind(t *testing.T, c client.Client) {
 
 func TestAnApplyInterruptedAtAnyRequestIsContinuedAndUndone(t *testing.T) {
 	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
-		c := world(t, oldest)
-		store(t, c, "v1.36.0", before)
+		c := upgraded(t)
 		l := &line{cut: cut}
 		err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
 		assert.That(t, (err != nil || l.seen < cut.at || !cut.dead) && (err == nil || errors.Is(err, errCut)),
@@ -192,8 +191,7 @@ func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
 	everyCut(t, []cut{{dead: true}}, func(t *testing.T, first cut) bool {
 		more := false
 		everyCut(t, []cut{{dead: true}}, func(t *testing.T, second cut) bool {
-			c := world(t, oldest)
-			store(t, c, "v1.36.0", before)
+			c := upgraded(t)
 			want := 2
 			carried = !carried
 			first.carried, second.carried = carried, carried
@@ -228,8 +226,7 @@ func complete(t *testing.T, c client.Client, want contents) int {
 
 func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
-		c := world(t, oldest)
-		store(t, c, "v1.36.0", before)
+		c := upgraded(t)
 		store(t, c, "v1.37.0", wanted)
 		l := &line{cut: cut}
 		err := undo(t.Context(), over(t, l), false)
@@ -249,8 +246,7 @@ func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 
 func TestAnApplyAfterAnInterruptedUndoLosesNothing(t *testing.T) {
 	everyCut(t, deadCuts, func(t *testing.T, cut cut) bool {
-		c := world(t, oldest)
-		store(t, c, "v1.36.0", before)
+		c := upgraded(t)
 		store(t, c, "v1.37.0", wanted)
 		l := &line{cut: cut}
 		_ = undo(t.Context(), over(t, l), false) // whatever it says
@@ -282,8 +278,7 @@ func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
 	for at := 1; ; at++ {
 		last := false
 		if !t.Run(fmt.Sprint("before request ", at), func(t *testing.T) {
-			c := world(t, oldest)
-			store(t, c, "v1.36.0", before)
+			c := upgraded(t)
 			l := &line{}
 			l.before = func(*http.Request) error {
 				if l.seen == at {
@@ -334,8 +329,7 @@ func TestAnotherApplyDuringAnApplyLosesNothing(t *testing.T) {
 }
 
 func TestAnApplyContinuesAfterAnOutageOfTheAPIServer(t *testing.T) {
-	c := world(t, oldest)
-	store(t, c, "v1.36.0", before)
+	c := upgraded(t)
 	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
 	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
 		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be written: ",

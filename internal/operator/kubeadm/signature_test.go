@@ -33,10 +33,8 @@ func TestASignatureIsTheDigestOfTheValuesInTheOrderOfTheirKeys(t *testing.T) {
 		{"values alone: neither keys nor what is around", corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"l": "v"}}, Data: map[string]string{"key": "value"}}, "value"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, want := Signature(&tt.cm), fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(tt.digest)))
-			assert.That(t, got == want, "%s, want %s: the digest of %q", got, want, tt.digest)
-		})
+		got, want := Signature(&tt.cm), fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(tt.digest)))
+		assert.That(t, got == want, "%s: %s, want %s: the digest of %q", tt.name, got, want, tt.digest)
 	}
 }
 
@@ -70,23 +68,20 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 		{"the proposal's is wrong, kubeadm's right", wrong, right, UserModified, fmt.Sprintf(notFit, proposal)},
 		{"kubeadm's is wrong, the proposal's right", right, wrong, UserModified, fmt.Sprintf(notFit, kubeadm)},
 		{"upper case", upper, right, UserModified, fmt.Sprintf(notAs, proposal)},
-		{"not hex", "sha256:" + strings.Repeat("g", 64), missing, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"a digit less", right[:len(right)-1], right, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"a line's end", right + "\n", right, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"another digest", "sha1:" + strings.TrimPrefix(right, "sha256:"), right, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"empty", missing, "", UserModified, fmt.Sprintf(notAs, kubeadm)},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cm.Annotations = map[string]string{"another": "annotation"}
-			for annotation, signature := range map[string]string{ProposalSignature: tt.proposal, KubeadmSignature: tt.kubeadm} {
-				if signature != missing {
-					cm.Annotations[annotation] = signature
-				}
+		cm.Annotations = map[string]string{"another": "annotation"}
+		for annotation, signature := range map[string]string{ProposalSignature: tt.proposal, KubeadmSignature: tt.kubeadm} {
+			if signature != missing {
+				cm.Annotations[annotation] = signature
 			}
+		}
 
-			got, why := OriginOf(&cm)
-			assert.That(t, got == tt.want && why == tt.why, "%s, %q\nwant %s, %q", got, why, tt.want, tt.why)
-		})
+		got, why := OriginOf(&cm)
+		assert.That(t, got == tt.want && why == tt.why, "%s: %s, %q\nwant %s, %q", tt.name, got, why, tt.want, tt.why)
 	}
 }
 

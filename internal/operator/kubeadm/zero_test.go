@@ -13,8 +13,7 @@ import (
 
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
-	fields := assert.Value(Fields([]byte(text)))(t)
-	return fields
+	return assert.Value(Fields([]byte(text)))(t)
 }
 
 func TestOptionalZeroValuesStay(t *testing.T) {
@@ -37,11 +36,9 @@ func TestAnOverlayResetsOnlyWhatTheUserResets(t *testing.T) {
 		{"given, where there is none", "", head + "shutdownGracePeriod: 0s\n", head + "shutdownGracePeriod: 0s\n", Replace},
 		{"given, with comments", head, "# ours\n" + head, "# ours\n" + head, Replace},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			change := Change{Component: Components()[0], Current: []byte(tt.now), Next: []byte(tt.next), Action: tt.action}
-			got, err := change.Overlay()
-			assert.That(t, err == nil && string(got) == tt.want, "%s, %v; want %s", got, err, tt.want)
-		})
+		change := Change{Component: Components()[0], Current: []byte(tt.now), Next: []byte(tt.next), Action: tt.action}
+		got, err := change.Overlay()
+		assert.That(t, err == nil && string(got) == tt.want, "%s: %s, %v; want %s", tt.name, got, err, tt.want)
 	}
 
 	assert.ErrorHas(t, assert.Err((&Change{Component: Components()[0], Next: []byte("a: b: c")}).Overlay()), "mapping values are not allowed")
