@@ -80,8 +80,8 @@ type show struct {
 	simple   bool // only the real node takes part so far
 	pushed   bool // rollout demo exists
 	pulse    figures.Pulse
-	kubelet  int // its process at the beginning of the step; 0 before its first start
-	pods     map[string]podRecord
+	kubelet  int               // its process at the beginning of the step; 0 before its first start
+	pods     map[string]string // the containers of the real node's pods
 	outcomes []outcome
 	saw      int // nodes that received the bad rollout
 	members  int // nodes in the fleet

@@ -12,9 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -173,15 +170,10 @@ func (s *show) until(ctx context.Context, status, reason string) {
 // capacity waits until the node is Ready and reports a capacity for pods.
 func (s *show) capacity(ctx context.Context, want int64) {
 	bed.Await(ctx, patience, func(ctx context.Context) {
-		node := s.object(ctx)
+		node := must.Get(s.Object(ctx))
 		pods := node.Status.Capacity.Pods().Value()
 		must.That(pods == want, "the node has a capacity for pods of %d, not %d", pods, want)
 		must.That(fleet.IsReady(node), "the node is not Ready")
 	})
 	say("the node is Ready, status.capacity.pods is %d", want)
-}
-
-// object reads the real node's Node.
-func (s *show) object(ctx context.Context) *corev1.Node {
-	return must.Get(s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{}))
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -100,7 +100,7 @@ func (s *show) verdict(ctx context.Context, o outcome, notes ...string) {
 	after := 0
 	unwell := must.Try(func() {
 		bed.Await(ctx, patience, func(ctx context.Context) {
-			o.ready = fleet.IsReady(s.object(ctx))
+			o.ready = fleet.IsReady(must.Get(s.Object(ctx)))
 			after = must.Get(s.agent.KubeletPID())
 			o.down, o.healthy = s.pulse.Without(time.Now())
 			must.That(o.healthy, "the kubelet is not healthy")
@@ -120,59 +120,34 @@ func (s *show) verdict(ctx context.Context, o outcome, notes ...string) {
 	must.OK(unwell)
 }
 
-// podRecord identifies the running containers of a pod.
-type podRecord struct {
-	uid        types.UID
-	containers string
-}
-
-func recordOf(pod *corev1.Pod) podRecord {
-	var containers strings.Builder
-	for _, c := range pod.Status.ContainerStatuses {
-		fmt.Fprintf(&containers, "%s restarted %d times\n", c.ContainerID, c.RestartCount)
-	}
-
-	return podRecord{pod.UID, containers.String()}
-}
-
-// runPods starts pods on the real node, and records them.
+// runPods starts pods on the real node, and records their containers.
 func (s *show) runPods(ctx context.Context, names ...string) {
 	pods := s.Kube.CoreV1().Pods(metav1.NamespaceDefault)
-	s.pods = map[string]podRecord{}
 	for _, name := range names {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-			NodeName: s.Node.Name(), AutomountServiceAccountToken: new(bool),
-			Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
-		}}
+		pod := localcluster.SleepingPod(name)
+		pod.Spec.NodeName = s.Node.Name()
 		must.Get(pods.Create(ctx, pod, metav1.CreateOptions{}))
 		bed.Await(ctx, patience, func(ctx context.Context) {
-			pod := must.Get(pods.Get(ctx, name, metav1.GetOptions{}))
-			must.That(pod.Status.Phase == corev1.PodRunning, "pod %s is %s: %s %s", name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-			s.pods[name] = recordOf(pod)
+			status := must.Get(pods.Get(ctx, name, metav1.GetOptions{})).Status
+			must.That(status.Phase == corev1.PodRunning, "pod %s is %s: %s %s", name, status.Phase, status.Reason, status.Message)
 		})
 	}
+
+	s.pods = must.Get(s.Containers(ctx))
 }
 
 // podsLost returns the pods of runPods that do not run any more, or whose
 // containers are not those of runPods.
 func (s *show) podsLost(ctx context.Context) []string {
-	list := must.Get(s.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{}))
-	return lostOf(s.pods, list.Items)
+	return lostOf(s.pods, must.Get(s.Containers(ctx)))
 }
 
-// lostOf compares pods with their records, and returns the names of the lost
-// ones, each with the reason.
-func lostOf(before map[string]podRecord, now []corev1.Pod) []string {
-	var lost []string
+// lostOf compares pods, by their names, and returns those that were lost, each
+// with what there is now.
+func lostOf(before, now map[string]string) (lost []string) {
 	for name, was := range before {
-		i := slices.IndexFunc(now, func(pod corev1.Pod) bool { return pod.Name == name && pod.UID == was.uid })
-		switch {
-		case i < 0:
-			lost = append(lost, name+" (deleted)")
-		case now[i].Status.Phase != corev1.PodRunning:
-			lost = append(lost, strings.TrimSpace(fmt.Sprintf("%s (%s %s", name, now[i].Status.Phase, now[i].Status.Reason))+")")
-		case recordOf(&now[i]) != was:
-			lost = append(lost, name+" (its container restarted)")
+		if now[name] != was {
+			lost = append(lost, fmt.Sprintf("%s (%s)", name, cmp.Or(now[name], "deleted")))
 		}
 	}
 

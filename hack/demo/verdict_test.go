@@ -5,15 +5,16 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 func TestTheVerdictSaysWhatHappenedToTheKubeletTheNodeAndThePods(t *testing.T) {
@@ -62,31 +63,22 @@ func TestTheSummaryCountsWhatHappened(t *testing.T) {
 	assert.Equal(t, summary(nil, 0, 0, 0, 0)[4], "no moment without a healthy kubelet on the real node")
 }
 
-func podWith(name, uid, container string, restarts int32, phase corev1.PodPhase) corev1.Pod {
-	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)},
-		Status:     corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{ContainerID: container, RestartCount: restarts}}},
-	}
-}
-
 func TestAPodIsLostIfItEndsIsReplacedOrRestarts(t *testing.T) {
-	was := podWith("web", "u1", "c1", 0, corev1.PodRunning)
-	rejected := podWith("web", "u1", "c1", 0, corev1.PodFailed)
-	rejected.Status.Reason = "OutOfpods"
-	for what, c := range map[string]struct {
-		now  []corev1.Pod
-		want []string
-	}{
-		"unchanged":             {[]corev1.Pod{was, podWith("other", "u9", "c9", 3, corev1.PodFailed)}, nil},
-		"deleted":               {nil, []string{"web (deleted)"}},
-		"replaced":              {[]corev1.Pod{podWith("web", "u2", "c1", 0, corev1.PodRunning)}, []string{"web (deleted)"}},
-		"rejected":              {[]corev1.Pod{rejected}, []string{"web (Failed OutOfpods)"}},
-		"ended":                 {[]corev1.Pod{podWith("web", "u1", "c1", 0, corev1.PodSucceeded)}, []string{"web (Succeeded)"}},
-		"a container restarted": {[]corev1.Pod{podWith("web", "u1", "c1", 1, corev1.PodRunning)}, []string{"web (its container restarted)"}},
-		"another container":     {[]corev1.Pod{podWith("web", "u1", "c2", 0, corev1.PodRunning)}, []string{"web (its container restarted)"}},
+	pod := func(name, container string, restarts int32, phase corev1.PodPhase) corev1.Pod {
+		containers := []corev1.ContainerStatus{{ContainerID: container, RestartCount: restarts}}
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase, ContainerStatuses: containers}}
+	}
+	was := pod("web", "c1", 0, corev1.PodRunning)
+	rejected := corev1.Pod{ObjectMeta: was.ObjectMeta, Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods"}}
+	for want, now := range map[string][]corev1.Pod{
+		"":                                      {was, pod("other", "c9", 3, corev1.PodFailed)},
+		"web (deleted)":                         nil,
+		"web (Failed OutOfpods)":                {rejected},
+		"web (Succeeded, c1 restarted 0 times)": {pod("web", "c1", 0, corev1.PodSucceeded)},
+		"web (Running, c1 restarted 1 times)":   {pod("web", "c1", 1, corev1.PodRunning)},
+		"web (Running, c2 restarted 0 times)":   {pod("web", "c2", 0, corev1.PodRunning)},
 	} {
-		got := lostOf(map[string]podRecord{"web": recordOf(&was)}, c.now)
-		assert.That(t, slices.Equal(got, c.want), "%s: got %q, want %q", what, got, c.want)
+		assert.Equal(t, strings.Join(lostOf(bed.ContainersOf([]corev1.Pod{was}), bed.ContainersOf(now)), ","), want)
 	}
 }
 

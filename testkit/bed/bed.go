@@ -16,6 +16,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,16 +85,12 @@ func (b *Bed) Down() error { return b.Cluster.Stop() }
 
 // Program returns the path of one of evenkeel's programs, as built by `make
 // build`.
-func Program(name string) (string, error) {
-	module, err := localcluster.ModuleRoot()
-	if err != nil {
-		return "", err
-	}
+func Program(name string) (_ string, err error) {
+	defer must.Catch(&err)
 
-	path := filepath.Join(module, "bin", name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%w; run make build", err)
-	}
+	path := filepath.Join(must.Get(localcluster.ModuleRoot()), "bin", name)
+	_, missing := os.Stat(path)
+	must.That(missing == nil, "%w; run make build", missing)
 
 	return path, nil
 }
@@ -162,21 +159,34 @@ func (b *Bed) Object(ctx context.Context) (*corev1.Node, error) {
 // Pods returns the node's pods in the namespace default.
 func (b *Bed) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	list, err := b.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.Node.Name()})
-	if err != nil {
-		return nil, err
+	return list.Items, err
+}
+
+// Containers returns the containers of the node's pods in the namespace
+// default, as ContainersOf has them.
+func (b *Bed) Containers(ctx context.Context) (map[string]string, error) {
+	pods, err := b.Pods(ctx)
+	return ContainersOf(pods), err
+}
+
+// ContainersOf returns, by the names of pods, what tells whether their
+// containers are still the same: phase, container IDs and restart counts.
+func ContainersOf(pods []corev1.Pod) map[string]string {
+	out := map[string]string{}
+	for _, pod := range pods {
+		out[pod.Name] = strings.TrimSpace(string(pod.Status.Phase) + " " + pod.Status.Reason)
+		for _, c := range pod.Status.ContainerStatuses {
+			out[pod.Name] += fmt.Sprintf(", %s restarted %d times", c.ContainerID, c.RestartCount)
+		}
 	}
 
-	return list.Items, nil
+	return out
 }
 
 // MaxPods returns the capacity that the node reports for pods.
 func (b *Bed) MaxPods(ctx context.Context) (int64, error) {
 	node, err := b.Object(ctx)
-	if err != nil {
-		return 0, err
-	}
-
-	return node.Status.Capacity.Pods().Value(), nil
+	return node.Status.Capacity.Pods().Value(), err
 }
 
 // AskKubelet asks the running kubelet through the API's node proxy.
@@ -185,29 +195,27 @@ func (b *Bed) AskKubelet(ctx context.Context, path string) ([]byte, error) {
 }
 
 // KubeletConfigz returns the configuration of the running kubelet.
-func (b *Bed) KubeletConfigz(ctx context.Context) (map[string]any, error) {
-	raw, err := b.AskKubelet(ctx, "configz")
-	if err != nil {
-		return nil, err
-	}
+func (b *Bed) KubeletConfigz(ctx context.Context) (_ map[string]any, err error) {
+	defer must.Catch(&err)
 
 	var out struct {
 		Config map[string]any `json:"kubeletconfig"`
 	}
-	err = json.Unmarshal(raw, &out)
+	must.OK(json.Unmarshal(must.Get(b.AskKubelet(ctx, "configz")), &out))
 
-	return out.Config, err
+	return out.Config, nil
 }
 
 // Eventually calls check until it returns nil; after the time within, it
-// returns check's last error. It calls it forty times a second at first, and
-// later ten times: what it waits for needs the processor too.
+// returns check's last error, which may also be one that package must was
+// given. It calls it forty times a second at first, and later ten times: what
+// it waits for needs the processor too.
 func Eventually(ctx context.Context, within time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var last error
 	for pause := 25 * time.Millisecond; ; pause = min(pause*5/4, 100*time.Millisecond) {
-		err := check(ctx)
+		err := must.Try(func() { must.OK(check(ctx)) })
 		if err == nil {
 			return nil
 		}
@@ -226,9 +234,7 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 // Await is Eventually for a program that ends at its first error. What check
 // fails with is no such error, but the reason to check again.
 func Await(ctx context.Context, within time.Duration, check func(context.Context)) {
-	must.OK(Eventually(ctx, within, func(ctx context.Context) error {
-		return must.Try(func() { check(ctx) })
-	}))
+	must.OK(Eventually(ctx, within, func(ctx context.Context) error { check(ctx); return nil }))
 }
 
 // Pause waits, and returns the context's error if it ends earlier.
@@ -242,11 +248,10 @@ func Pause(ctx context.Context, d time.Duration) error {
 }
 
 // SetSpec replaces the spec of the node's NodeConfig.
-func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
-	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
-	if err != nil {
-		return err
-	}
+func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) (err error) {
+	defer must.Catch(&err)
+
+	patch := must.Get(json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}}))
 
 	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
 }

@@ -9,18 +9,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -28,9 +35,9 @@ import (
 func (n *Subject) RunningPID() int {
 	n.T.Helper()
 	pid := 0
-	n.Eventually("a kubelet runs", func(context.Context) (err error) {
-		pid, err = n.KubeletPID()
-		return err
+	n.Eventually("a kubelet runs", func(context.Context) error {
+		pid = must.Get(n.KubeletPID())
+		return nil
 	})
 
 	return pid
@@ -60,9 +67,7 @@ func (n *Subject) Running() (revision, digest string, err error) {
 // the NodeConfig speaks of: ConfigOK is written before it is started.
 func (n *Subject) Arrived() {
 	n.T.Helper()
-	n.Eventually("the kubelet that was announced is there", func(ctx context.Context) (err error) {
-		defer must.Catch(&err)
-
+	n.Eventually("the kubelet that was announced is there", func(ctx context.Context) error {
 		nc := must.Get(n.Get(ctx))
 		revision, digest := must.Get2(n.Running())
 		active := nc.Status.Active
@@ -89,14 +94,11 @@ func (n *Subject) KubeletHas(field string, value any) {
 // Steady is a kubelet that must not be disturbed: it is asked for its health
 // all the time.
 type Steady struct {
-	n    *Subject
-	pid  int
-	stop context.CancelFunc
-	done chan struct{}
-
-	mu    sync.Mutex
-	asked int
-	bad   []string
+	n     *Subject
+	pid   int
+	stop  context.CancelFunc
+	done  chan struct{}
+	pulse figures.Pulse
 }
 
 // Steady begins to look at the kubelet that the NodeConfig speaks of.
@@ -121,52 +123,31 @@ func (n *Subject) SteadyFromNow() *Steady {
 
 func (s *Steady) run(ctx context.Context) {
 	defer close(s.done)
-	tick := time.NewTicker(40 * time.Millisecond)
-	defer tick.Stop()
 	slow := 0
-	for {
+	s.pulse.Watch(ctx, 40*time.Millisecond, func(ctx context.Context) error {
 		err := s.n.Healthy(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-
 		// A busy machine may let it wait for a second, but not for several.
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() && slow < 3 {
-			slow, err = slow+1, nil
-		} else {
-			slow = 0
+		if timeout, is := errors.AsType[net.Error](err); is && timeout.Timeout() && slow < 3 {
+			slow++
+			return nil
 		}
 
-		s.mu.Lock()
-		s.asked++
-		if err != nil && len(s.bad) < 3 {
-			s.bad = append(s.bad, time.Now().Format(time.TimeOnly)+" "+err.Error())
-		}
+		slow = 0
 
-		s.mu.Unlock()
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return err
+	})
 }
 
-// Check fails the test if the kubelet is another one, or was ever unhealthy.
+// Check fails the test if the kubelet is another one, or was ever unhealthy
+// since the last check.
 func (s *Steady) Check(t *testing.T) {
 	t.Helper()
-	if pid := s.n.In(t).RunningPID(); pid != s.pid {
-		t.Errorf("the kubelet was restarted: process %d, was %d", pid, s.pid)
+	assert.Equal(t, s.n.In(t).RunningPID(), s.pid, "the kubelet was restarted: process")
+	for _, o := range s.pulse.Outages() {
+		t.Errorf("the kubelet was not healthy from %s to %s", o.From.Format(time.TimeOnly), o.To.Format(time.TimeOnly))
 	}
 
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.bad) > 0 {
-		t.Errorf("healthz, asked %d times: %v", s.asked, s.bad)
-	}
-
-	s.bad = nil
+	s.pulse.Begin(time.Now())
 }
 
 // End checks for the last time, and stops looking.
@@ -196,19 +177,79 @@ func (n *Subject) AskAgent(ctx context.Context, path string) (_ []byte, err erro
 func (n *Subject) AgentSays(status, reason, words string) agent.Configz {
 	n.T.Helper()
 	var z agent.Configz
-	n.Eventually(fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) (err error) {
-		defer must.Catch(&err)
-
-		raw := must.Get(n.AskAgent(ctx, "/configz"))
+	n.Eventually(fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) error {
 		z = agent.Configz{}
-		must.OK(json.Unmarshal(raw, &z))
+		must.OK(json.Unmarshal(must.Get(n.AskAgent(ctx, "/configz")), &z))
 		c := z.ConfigOK
-		if string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message+": "+c.Cause, words) {
-			return fmt.Errorf("it says %+v, error %q", c, z.Error)
+
+		return assert.Unless(string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message+": "+c.Cause, words),
+			"it says %+v, error %q", c, z.Error)
+	})
+
+	return z
+}
+
+// RunPods starts pods that sleep on the node, and waits until they run.
+func (n *Subject) RunPods(names ...string) {
+	n.T.Helper()
+	n.RunPodsWith(func(*corev1.PodSpec) {}, names...)
+}
+
+// RunPodsWith is RunPods with a change of each pod.
+func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
+	n.T.Helper()
+	for _, name := range names {
+		pod := localcluster.SleepingPod(n.Node.Name() + "-" + name)
+		pod.Spec.NodeName = n.Node.Name()
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+		change(&pod.Spec)
+		assert.NoError(n.T, assert.Err(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{})))
+	}
+
+	for _, name := range names {
+		n.PodRuns(n.Node.Name() + "-" + name)
+	}
+}
+
+// PodRuns waits until a pod runs.
+func (n *Subject) PodRuns(name string) {
+	n.T.Helper()
+	n.Eventually("pod "+name+" runs", func(ctx context.Context) error {
+		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		return errors.Join(err, assert.Unless(pod.Status.Phase == corev1.PodRunning, "its status is %s", pod.Status.String()))
+	})
+}
+
+// DeletePods deletes pods, and waits until they are gone.
+func (n *Subject) DeletePods(names ...string) {
+	n.T.Helper()
+	now := int64(1)
+	for _, name := range names {
+		assert.NoError(n.T, n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(n.T.Context(), n.Node.Name()+"-"+name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	}
+
+	n.Eventually("the pods are gone", func(ctx context.Context) error {
+		for _, pod := range must.Get(n.Pods(ctx)) {
+			there := slices.Contains(names, strings.TrimPrefix(pod.Name, n.Node.Name()+"-"))
+			must.That(!there, "%s is still there", pod.Name)
 		}
 
 		return nil
 	})
+}
 
-	return z
+// Containers returns the containers of the node's pods, as the package bed has
+// them.
+func (n *Subject) Containers() map[string]string {
+	n.T.Helper()
+	return assert.Value(n.Bed.Containers(n.T.Context()))(n.T)
+}
+
+// SameContainers requires that these containers run as before, and that no
+// others do.
+func (n *Subject) SameContainers(before map[string]string) {
+	n.T.Helper()
+	if after := n.Containers(); !maps.Equal(before, after) {
+		n.T.Errorf("containers are %v, were %v", after, before)
+	}
 }

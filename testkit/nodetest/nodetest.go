@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Patience limits how long a test waits for a condition, on a busy machine. How
@@ -105,16 +106,7 @@ func (n *Subject) Up() {
 	n.T.Helper()
 	assert.NoError(n.T, n.Start())
 	n.Eventually("the node is Ready", func(ctx context.Context) error {
-		if err := n.Healthy(ctx); err != nil {
-			return err
-		}
-		if err := n.Ready(ctx); err != nil {
-			return err
-		}
-
-		_, err := n.Get(ctx)
-
-		return err
+		return errors.Join(n.Healthy(ctx), n.Ready(ctx), assert.Err(n.Get(ctx)))
 	})
 }
 
@@ -126,7 +118,7 @@ func (n *Subject) Ready(ctx context.Context) error {
 	}), "not Ready"))
 }
 
-// Eventually waits until check returns nil.
+// Eventually waits until check returns nil. Check may use package must.
 func (n *Subject) Eventually(what string, check func(context.Context) error) {
 	n.T.Helper()
 	if err := bed.Eventually(n.T.Context(), Patience, check); err != nil {
@@ -137,11 +129,8 @@ func (n *Subject) Eventually(what string, check func(context.Context) error) {
 // Awaits waits until the NodeConfig is as check wants it, and returns it.
 func (n *Subject) Awaits(what string, check func(*v1alpha1.NodeConfig) error) (nc *v1alpha1.NodeConfig) {
 	n.T.Helper()
-	n.Eventually(what, func(ctx context.Context) (err error) {
-		if nc, err = n.Get(ctx); err != nil {
-			return err
-		}
-
+	n.Eventually(what, func(ctx context.Context) error {
+		nc = must.Get(n.Get(ctx))
 		return check(nc)
 	})
 
@@ -196,24 +185,15 @@ func (n *Subject) Events(ctx context.Context, reason string) ([]corev1.Event, er
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + n.Node.Name() + ",reason=" + reason,
 	})
-	if err != nil {
-		return nil, err
-	}
-
-	return list.Items, nil
+	return list.Items, err
 }
 
 // Event waits for an Event of the agent on the Node, whose message holds words.
 func (n *Subject) Event(severity, reason, words string) {
 	n.T.Helper()
 	n.Eventually(fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
-		events, err := n.Events(ctx, reason)
-		if err != nil {
-			return err
-		}
-
 		var others []string
-		for _, e := range events {
+		for _, e := range must.Get(n.Events(ctx, reason)) {
 			if e.Type == severity && e.Source.Component == "evenkeel-agent" && strings.Contains(e.Message, words) {
 				return nil
 			}

@@ -5,7 +5,9 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +22,81 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/procs"
 )
+
+// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit
+// code. It fails if the program does not run.
+func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (_ int, err error) {
+	defer must.Catch(&err)
+
+	return b.asAdmin(exec.CommandContext(ctx, must.Get(Program("kubectl-evenkeel")), args...), out)
+}
+
+// Kubectl runs the upstream kubectl as the administrator in a directory, and
+// returns its exit code. It finds evenkeel's plugin, like the kubectl of a user
+// with bin and bin/tools in the PATH. It fails if the program does not run.
+func (b *Bed) Kubectl(ctx context.Context, dir string, out io.Writer, args ...string) (_ int, err error) {
+	defer must.Catch(&err)
+
+	must.Get(Program("kubectl-evenkeel"))
+	path := must.Get(Path())
+	cmd := exec.CommandContext(ctx, filepath.Join(filepath.SplitList(path)[1], "kubectl"), args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"))
+
+	return b.asAdmin(cmd, out)
+}
+
+// Path returns what a user puts before their PATH to run evenkeel's programs
+// and the upstream ones.
+func Path() (_ string, err error) {
+	defer must.Catch(&err)
+
+	bin := filepath.Join(must.Get(localcluster.ModuleRoot()), "bin")
+
+	return bin + string(filepath.ListSeparator) + filepath.Join(bin, "tools"), nil
+}
+
+func (b *Bed) asAdmin(cmd *exec.Cmd, out io.Writer) (int, error) {
+	cmd.Env = append(cmd.Environ(), "KUBECONFIG="+b.Cluster.AdminKubeconfig())
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
+	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.Exited() {
+		return exit.ExitCode(), nil
+	}
+
+	return 0, err
+}
+
+// ApplyConfig applies a directory of config/ to the cluster.
+func (b *Bed) ApplyConfig(ctx context.Context, name string) (err error) {
+	defer must.Catch(&err)
+
+	return b.Cluster.Apply(ctx, filepath.Join(must.Get(localcluster.ModuleRoot()), "config", name))
+}
+
+// Controller starts a controller with only the permissions that
+// config/controller grants, and returns when it is ready. It dies with the
+// calling process.
+func (b *Bed) Controller(ctx context.Context, flags ...string) (_ *localcluster.Process, err error) {
+	defer must.Catch(&err)
+
+	binary := must.Get(Program("evenkeel-controller"))
+	must.OK(b.ApplyConfig(ctx, "controller"))
+	kubeconfig := must.Get(b.Cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system"))
+	probes := must.Get(localcluster.FreeAddress())
+	log := filepath.Join(b.Cluster.Dir(), "log", "evenkeel-controller.log")
+	p := must.Get(localcluster.StartProcess("the controller", log, exec.Command(binary, append([]string{
+		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + probes, "-v=1",
+	}, flags...)...)))
+	err = Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		return localcluster.Probe(ctx, "http://"+probes+"/readyz")
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.Stop(time.Minute))
+	}
+
+	return p, nil
+}
 
 // Agent is an evenkeel-agent process on the node.
 type Agent struct {
@@ -61,10 +138,9 @@ func (a *Agent) Argv() []string {
 
 // Start starts the agent. It dies with the calling process.
 func (a *Agent) Start() (err error) {
-	if _, err := Program("evenkeel-agent"); err != nil {
-		return err
-	}
+	defer must.Catch(&err)
 
+	must.Get(Program("evenkeel-agent"))
 	argv := a.Argv()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
@@ -136,11 +212,10 @@ func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, 
 
 // Proxy starts a proxy between an agent and the API server, with the node's own
 // identity.
-func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*localcluster.Proxy, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig())
-	if err != nil {
-		return nil, err
-	}
+func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (_ *localcluster.Proxy, err error) {
+	defer must.Catch(&err)
+
+	config := must.Get(clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig()))
 
 	return localcluster.StartProxy(config, filepath.Join(b.Node.Dir(), "proxy.kubeconfig"), wrap)
 }
