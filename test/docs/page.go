@@ -35,13 +35,14 @@
 package docs
 
 import (
-	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Reasons are all that a command may be skipped for.
@@ -72,19 +73,15 @@ var (
 	exitCode  = regexp.MustCompile(`#.*\bexit code ([0-9]+)\b`)
 )
 
-// Parse returns the commands of a page. The error names every line that cannot
-// be understood.
-func Parse(page string) ([]Command, error) {
-	var commands []Command
-	var errs []error
+// Parse returns the commands of a page. The error names the first line that
+// cannot be understood.
+func Parse(page string) (commands []Command, err error) {
+	defer must.Catch(&err)
+
 	var pending []string // directives for the next block
-	var at int           // of the first of them
-	stray := func() {
-		if len(pending) > 0 {
-			errs = append(errs, fmt.Errorf("line %d: a directive must stand right before a console block", at))
-			pending = nil
-		}
-	}
+	var at int           // the line of the last of them
+	const stray = "line %d: a directive must stand right before a console block"
+	const outside = "line %d: a command outside a console block"
 	lines := strings.Split(page, "\n")
 	for i := 0; i < len(lines); i++ {
 		if m := directive.FindStringSubmatch(lines[i]); m != nil {
@@ -94,84 +91,55 @@ func Parse(page string) ([]Command, error) {
 
 		m := fence.FindStringSubmatch(lines[i])
 		if m == nil {
-			if prompt.MatchString(lines[i]) {
-				errs = append(errs, fmt.Errorf("line %d: a command outside a console block", i+1))
-			}
-
-			if strings.TrimSpace(lines[i]) != "" {
-				stray()
-			}
-
+			must.That(!prompt.MatchString(lines[i]), outside, i+1)
+			must.That(len(pending) == 0 || strings.TrimSpace(lines[i]) == "", stray, at)
 			continue
 		}
 
-		end := i + 1
-		for end < len(lines) && strings.TrimSpace(lines[end]) != "```" {
-			if m[2] != "console" && prompt.MatchString(lines[end]) {
-				errs = append(errs, fmt.Errorf("line %d: a command outside a console block", end+1))
-			}
-
-			end++
+		language, begin := m[2], i+1
+		must.That(slices.Contains(Languages, language), "line %d: the language of a block is %q: it must be one of %q", begin, language, Languages)
+		must.That(len(pending) == 0 || language == "console", stray, at)
+		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != "```"; i++ {
+			must.That(language == "console" || !prompt.MatchString(lines[i]), outside, i+1)
 		}
 
-		if !slices.Contains(Languages, m[2]) {
-			errs = append(errs, fmt.Errorf("line %d: the language of a block is %q: it must be one of %q", i+1, m[2], Languages))
+		if language == "console" {
+			must.About(fmt.Sprintf("line %d", begin), func() {
+				found := block(lines[begin:i], begin+1, len(m[1]))
+				direct(found, pending)
+				commands, pending = append(commands, found...), nil
+			})
 		}
-
-		if m[2] == "console" {
-			found, err := block(lines[i+1:end], i+2, len(m[1]))
-			if err == nil {
-				err = direct(found, pending)
-			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("line %d: %w", i+1, err))
-			}
-
-			commands, pending = append(commands, found...), nil
-		}
-
-		stray()
-		i = end
 	}
 
-	stray()
+	must.That(len(pending) == 0, stray, at)
 
-	return commands, errors.Join(errs...)
+	return commands, nil
 }
 
 // block returns the commands of one block, whose lines are indented as its
 // fence is.
-func block(lines []string, first, indent int) ([]Command, error) {
-	var commands []Command
+func block(lines []string, first, indent int) (commands []Command) {
+	outdented := func(line string) string { return line[min(indent, len(line)-len(strings.TrimLeft(line, " "))):] }
 	for i := 0; i < len(lines); i++ {
-		line := lines[i][min(indent, len(lines[i])-len(strings.TrimLeft(lines[i], " "))):]
+		line := outdented(lines[i])
 		text, is := strings.CutPrefix(line, "$ ")
 		if !is {
+			must.That(len(commands) > 0 || strings.TrimSpace(line) == "",
+				"%q comes before any command: a console block begins with a line \"$ COMMAND\"", line)
 			if len(commands) > 0 {
 				last := &commands[len(commands)-1]
 				last.Output = append(last.Output, line)
-			} else if strings.TrimSpace(line) != "" {
-				return nil, fmt.Errorf("%q comes before any command: a console block begins with a line \"$ COMMAND\"", line)
 			}
 
 			continue
 		}
 
 		c := Command{Line: first + i}
-		for {
-			whole, err := complete(text)
-			if err != nil {
-				return nil, fmt.Errorf("%q: %w", text, err)
-			}
-			if whole {
-				break
-			}
-			if i++; i == len(lines) {
-				return nil, fmt.Errorf("%q is not complete", text)
-			}
-
-			line = lines[i]
-			text += "\n" + line[min(indent, len(line)-len(strings.TrimLeft(line, " "))):]
+		for !complete(text) {
+			i++
+			must.That(i < len(lines), "%q is not complete", text)
+			text += "\n" + outdented(lines[i])
 		}
 
 		c.Text = text
@@ -191,14 +159,14 @@ func block(lines []string, first, indent int) ([]Command, error) {
 		commands[i].Output = out
 	}
 
-	return commands, nil
+	return commands
 }
 
-// complete reports whether a shell would run this, rather than read on. The
-// error says why it never would.
-func complete(text string) (bool, error) {
+// complete reports whether a shell would run this, rather than read on. It
+// fails if it never would.
+func complete(text string) bool {
 	if strings.HasSuffix(text, `\`) {
-		return false, nil
+		return false
 	}
 
 	cmd := exec.Command("bash", "-n", "-c", text)
@@ -206,19 +174,17 @@ func complete(text string) (bool, error) {
 	out, err := cmd.CombinedOutput()
 	for _, words := range []string{"unexpected EOF", "unexpected end of file", "delimited by end-of-file"} {
 		if strings.Contains(string(out), words) {
-			return false, nil
+			return false
 		}
 	}
 
-	if err != nil {
-		return false, fmt.Errorf("%w: %s", err, out)
-	}
+	must.That(err == nil, "%q: %w: %s", text, err, out)
 
-	return true, nil
+	return true
 }
 
 // direct carries out the directives of a block.
-func direct(commands []Command, directives []string) error {
+func direct(commands []Command, directives []string) {
 	for _, d := range directives {
 		if d == "new cluster" && len(commands) > 0 {
 			commands[0].NewCluster = true
@@ -232,32 +198,95 @@ func direct(commands []Command, directives []string) error {
 			verb, reason = "skip", strings.TrimSpace(rest)
 		}
 
-		switch {
-		case verb == "":
-			return fmt.Errorf("unknown directive %q", d)
-		case verb == "skip" && !slices.Contains(Reasons, reason):
-			return fmt.Errorf("%q is no reason to skip a command: it must be one of %q", reason, Reasons)
-		case verb != "skip" && reason != "":
-			return fmt.Errorf("directive %q takes no reason", d)
-		}
-
+		must.That(verb != "", "unknown directive %q", d)
+		must.That(verb != "skip" || slices.Contains(Reasons, reason), "%q is no reason to skip a command: it must be one of %q", reason, Reasons)
+		must.That(verb == "skip" || reason == "", "directive %q takes no reason", d)
 		met := false
 		for i := range commands {
-			if !strings.HasPrefix(commands[i].Text, prefix) {
-				continue
-			}
-
-			met = true
-			commands[i].Keeps = commands[i].Keeps || verb == "keeps running"
-			if verb == "skip" {
-				commands[i].Skip = reason
+			if strings.HasPrefix(commands[i].Text, prefix) {
+				met = true
+				commands[i].Keeps = commands[i].Keeps || verb == "keeps running"
+				if verb == "skip" {
+					commands[i].Skip = reason
+				}
 			}
 		}
 
-		if !met {
-			return fmt.Errorf("directive %q: no command of the block begins with that", d)
-		}
+		must.That(met, "directive %q: no command of the block begins with that", d)
+	}
+}
+
+// mask hides what is different each time.
+var mask = []struct {
+	what *regexp.Regexp
+	as   string
+}{
+	{regexp.MustCompile(`\b[0-9a-f]{8}-(?:[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\.\.\.)`), "UID"},
+	{regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{40}\b`), "COMMIT"},
+	{regexp.MustCompile(`\bgo1\.[0-9.]+\b`), "GO"},
+	{regexp.MustCompile(`#[A-Z2-7]{26}\b`), "TOKEN"},
+	{regexp.MustCompile(`\b[0-9a-f]{10}\b`), "HASH"},
+	{regexp.MustCompile(`\b(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+\b`), "AGE"},
+	{regexp.MustCompile(`\s+`), " "},
+}
+
+func masked(line string) string {
+	for _, m := range mask {
+		line = m.what.ReplaceAllString(line, m.as)
+	}
+
+	return strings.TrimSpace(line)
+}
+
+var (
+	answered = regexp.MustCompile(`\[y/N\] ?\S*$`)
+	question = regexp.MustCompile(`\[y/N\] `)
+)
+
+// Compare returns an error that shows both unless a command printed what the
+// page says, as Package docs describes.
+func Compare(page []string, printed string) error {
+	if len(page) == 0 {
+		return nil
+	}
+
+	// The answer comes from the reader: no line ends after the question.
+	printed = question.ReplaceAllString(printed, "[y/N]\n")
+	got := strings.Split(strings.TrimRight(printed, "\n"), "\n")
+	want := make([]string, len(page))
+	for i, line := range page {
+		want[i] = answered.ReplaceAllString(line, "[y/N]")
+	}
+	if !match(want, got) {
+		return fmt.Errorf("the page says that it prints\n\t%s\nand it prints\n\t%s", strings.Join(page, "\n\t"), strings.Join(got, "\n\t"))
 	}
 
 	return nil
+}
+
+// match reports whether lines are those that are wanted.
+func match(want, got []string) bool {
+	switch {
+	case len(want) == 0:
+		return len(got) == 0
+	case strings.TrimSpace(want[0]) == "...":
+		for skip := 0; skip <= len(got); skip++ {
+			if match(want[1:], got[skip:]) {
+				return true
+			}
+		}
+
+		return false
+	case len(got) == 0:
+		return false
+	}
+
+	same := masked(want[0]) == masked(got[0])
+	// A UID may be written as its first digits and "...": that is no open end.
+	if line := masked(want[0]); !same && strings.HasSuffix(line, "...") {
+		same = strings.HasPrefix(masked(got[0]), strings.TrimSpace(strings.TrimSuffix(line, "...")))
+	}
+
+	return same && match(want[1:], got[1:])
 }

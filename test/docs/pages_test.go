@@ -4,8 +4,6 @@
 package docs
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,34 +20,73 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/hollow"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
-	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// setups make what a page takes for granted. Every other page gets a cluster
-// with evenkeel installed.
-var setups = map[string]func(*world) error{
-	"README.md":                 readme,
-	"docs/cli.md":               commandLine,
-	"docs/component-configs.md": componentConfigs,
-	"docs/components.md":        binaries,
-	"docs/contributing.md":      noSetup,
-	"docs/getting-started.md":   gettingStarted,
-	"docs/gitops.md":            gitops,
-	"docs/install.md":           install,
-	"docs/kubelets.md":          kubelets,
-	"docs/metrics.md":           prometheusOperator,
-	"docs/operating.md":         operating,
-	"docs/payload.md":           payloads,
-	"docs/rehearsal.md":         rehearsalPage,
-	"docs/releases.md":          releases,
-	"docs/rollouts.md":          rollouts,
-	"docs/scale.md":             noSetup,
-	"docs/security.md":          withWorker,
-	"docs/self-hosted.md":       withWorker,
-	"docs/sources.md":           sources,
-	"docs/survey.md":            noSetup,
-	"docs/troubleshooting.md":   troubleshooting,
+// setups make what a page takes for granted, step by step. Every other page
+// gets a cluster with evenkeel installed.
+var setups = map[string][]step{
+	"README.md": {installed, node("node"), (*world).controller, write("more-pods.yaml", morePods), workers(6)},
+	"docs/cli.md": {
+		installed, node("node"), (*world).controller, hidePrograms, write("more-pods.yaml", morePods), write("kubelet.yaml", morePods),
+		write("kubeadm.yaml", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n"+ownFile+
+			"---\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: magic\n"),
+		tool("kube-proxy", "kube-proxy"), run("echo '#!/bin/sh' >smoke-test.sh && chmod +x smoke-test.sh"),
+		fleet(hollow.Options{Nodes: 50, Zones: 3, Labels: pool, Limits: trialOf(time.Second)}),
+	},
+	"docs/component-configs.md": {
+		installed, kubeadm("v1.36.3"), tool("kubelet", "kubelet"), tool("kube-proxy", "kube-proxy"), editedKubeletConfig,
+		editor("/dynamicConfigDir/d; /featureGates/d; /DynamicKubeletConfig/d"), workers(3),
+	},
+	"docs/components.md":   {binaries},
+	"docs/contributing.md": {},
+	"docs/getting-started.md": {
+		instead("kubectl evenkeel install node-1", node("node"), (*world).controller),
+		instead("kubectl evenkeel install --selector", workers(6)),
+		(*world).startCluster, run("kubectl kustomize config/base >install.yaml"), hidePrograms,
+	},
+	"docs/gitops.md": { // a rollout with an earlier revision
+		installed, (*world).controller, write("more-pods.yaml", morePods), workers(2), pushed,
+		run("kubectl evenkeel rollout status workers -w"),
+		run("sed -i 's/120/121/' more-pods.yaml && kubectl evenkeel push workers -f more-pods.yaml --drop-in --yes"),
+	},
+	"docs/install.md": {
+		helm, instead("kubectl apply -f https://", run("kubectl apply -f install.yaml")),
+		instead("kubectl evenkeel install worker-1", node("worker")),
+		(*world).startCluster, run("kubectl kustomize config/base >install.yaml"),
+	},
+	"docs/kubelets.md": {
+		binaries, installed, kubeadm("v1.37.2"), func(w *world) { w.realNode() },
+		write("empty.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
+		write("kubelet.yaml", ownFile+"featureGates: {MemoryManager: true}\n"),
+	},
+	"docs/metrics.md":   {installed, operatorKind("PrometheusRule"), operatorKind("PodMonitor")},
+	"docs/operating.md": {installed, operating},
+	"docs/payload.md":   {installed, write("more-pods.yaml", morePods), blocksOf("docs/payload.md", "kind: ConfigMap")},
+	"docs/rehearsal.md": {
+		installed, (*world).controller, write("good.yaml", morePods), write("bad.yaml", strings.Replace(morePods, "120", "7", 1)),
+	},
+	"docs/releases.md": { // what is released, and two versions of the agent
+		installed, (*world).controller,
+		instead("git checkout", run("mkdir -p dist/v0.1.0 the-published && cp SHA256SUMS dist/v0.1.0/ && cp SHA256SUMS the-published/")),
+		instead("make release COSIGN_KEY", run("openssl dgst -sha256 -sign ~/cosign.key install.yaml | base64 -w 0 >install.yaml.sig")),
+		run("ln -s bin/evenkeel-agent evenkeel-agent-v0.1.0-linux-amd64 && kubectl kustomize config/base >install.yaml"),
+		run("sha256sum evenkeel-*-v0.1.0* install.yaml >SHA256SUMS"),
+		fleet(hollow.Options{Prefix: "worker-", Nodes: 4}), fleet(hollow.Options{Prefix: "old-", Nodes: 1, Version: "v0.0.9"}),
+	},
+	"docs/rollouts.md":        {installed, (*world).controller, blocksOf("docs/rollouts.md", "kind: NodeConfigRollout")},
+	"docs/scale.md":           {},
+	"docs/security.md":        {installed, node("worker")},
+	"docs/self-hosted.md":     {installed, node("worker")},
+	"docs/sources.md":         {installed, node("worker"), write("more-pods.yaml", morePods), editor("s/maxPods: 120/maxPods: 130/")},
+	"docs/survey.md":          {},
+	"docs/troubleshooting.md": {troubleshooting},
 }
+
+const (
+	morePods = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 120\n"
+	// ownFile is a kubelet's own configuration, on any host.
+	ownFile = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 110\nfailCgroupV1: false\nauthentication: {anonymous: {enabled: false}}\n"
+)
 
 // atOnce is how many pages are tested at the same time. Pages mostly wait for
 // trials.
@@ -86,234 +123,131 @@ func testPage(t *testing.T, page string) {
 		return
 	}
 
-	w := newWorld(t)
-	setup := setups[page]
-	if setup == nil {
-		setup = installed
-	}
-	if err := setup(w); err != nil {
-		t.Fatal(errors.Join(err, w.session.Close()))
+	setup, is := setups[page]
+	if !is {
+		setup = []step{installed}
 	}
 
+	w := newWorld(t)
+	defer func() { assert.OK(t, w.session.Close(), page) }()
+	w.take(setup)
 	w.executePage(page, commands)
 }
 
-const (
-	morePods = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 120\n"
-	// ownFile is a kubelet's own configuration, on any host.
-	ownFile = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 110\nfailCgroupV1: false\nauthentication: {anonymous: {enabled: false}}\n"
-)
+// step is a part of a setup. It ends the test if it fails.
+type step = func(*world)
 
-func noSetup(*world) error { return nil }
+func write(name, content string) step   { return func(w *world) { w.write(name, content) } }
+func run(command string) step           { return func(w *world) { w.run(command) } }
+func fleet(o hollow.Options) step       { return func(w *world) { w.hollowNodes(o) } }
+func node(prefix string) step           { return func(w *world) { w.hollowNode(prefix) } }
+func tool(path, name string) step       { return func(w *world) { w.linkTool(path, name) } }
+func hidePrograms(w *world)             { w.run(`PATH=${PATH#*:}`) } // the page puts evenkeel's own there
+func instead(of string, s ...step) step { return func(w *world) { w.instead[of] = s } }
+
+// workers starts the nodes worker-0 and so on, of the pool workers.
+func workers(nodes int) step {
+	return fleet(hollow.Options{Prefix: "worker-", Nodes: nodes, Labels: pool, Limits: trialOf(time.Second)})
+}
 
 // installed has a cluster with evenkeel.
-func installed(w *world) error {
-	if err := w.startCluster(); err != nil {
-		return err
-	}
-
-	return w.run("kubectl apply -k config/base && kubectl wait --for=condition=Established crd --all")
+func installed(w *world) {
+	w.startCluster()
+	w.run("kubectl apply -k config/base && kubectl wait --for=condition=Established crd --all")
 }
 
-// withWorker has evenkeel installed, and a hollow worker-1.
-func withWorker(w *world) error { return errors.Join(installed(w), w.hollowNode("worker")) }
-
-// hidePrograms takes evenkeel's programs off the PATH: the page puts them
-// there.
-func (w *world) hidePrograms() error { return w.run(`PATH=${PATH#*:}`) }
-
-// readme has what the page's one change needs: a node, a pool and a drop-in.
-func readme(w *world) error {
-	return errors.Join(installed(w), w.hollowNode("node"), w.controller(), w.write("more-pods.yaml", morePods),
-		w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)}))
-}
-
-// gettingStarted has an empty cluster, in which the page installs evenkeel.
-func gettingStarted(w *world) error {
-	w.instead["kubectl evenkeel install node-1"] = func(context.Context) error { return errors.Join(w.hollowNode("node"), w.controller()) }
-	w.instead["kubectl evenkeel install --selector"] = func(context.Context) error {
-		return w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)})
-	}
-
-	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"), w.hidePrograms())
-}
-
-func commandLine(w *world) error {
-	if err := errors.Join(installed(w), w.hollowNode("node"), w.controller(), w.hidePrograms()); err != nil {
-		return err
-	}
-
-	kubeadm := "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n" + ownFile +
-		"---\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: magic\n"
-
-	return errors.Join(w.write("more-pods.yaml", morePods), w.write("kubelet.yaml", morePods), w.write("kubeadm.yaml", kubeadm),
-		w.linkTool("kube-proxy", "kube-proxy"), w.writeScript("smoke-test.sh", "#!/bin/sh\n"),
-		w.hollowNodes(hollow.Options{Nodes: 50, Zones: 3, Labels: pool, Limits: trialOf(time.Second)}))
+// pushed has a rollout of more-pods.yaml.
+func pushed(w *world) {
+	w.run("kubectl evenkeel push workers -f more-pods.yaml --drop-in --selector node-restriction.kubernetes.io/pool=workers --yes")
 }
 
 // binaries has programs of the version to upgrade to, and files for them to
 // judge.
-func binaries(w *world) error {
-	return errors.Join(w.linkTool("kubelet", "kubelet-v1.37.2"), w.linkTool("kube-proxy", "kube-proxy-v1.37.2"), w.write("kubelet.yaml", ownFile),
-		w.write("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmodus: iptables\n"))
+func binaries(w *world) {
+	w.linkTool("kubelet", "kubelet-v1.37.2")
+	w.linkTool("kube-proxy", "kube-proxy-v1.37.2")
+	w.write("kubelet.yaml", ownFile)
+	w.write("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmodus: iptables\n")
 }
 
 // kubeadm has the real kubeadm make its ConfigMaps of a cluster of this
 // version.
-func (w *world) kubeadm(version string) error {
+func kubeadm(version string) step {
 	settings := "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: " + version + "\ncontrolPlaneEndpoint: 192.0.2.10:6443\n"
-	return w.cluster.Kubeadm(w.t.Context(), localcluster.KubeadmConfig("192.0.2.10", settings),
-		"init phase upload-config all", "init phase addon kube-proxy", "init phase addon coredns")
+	return func(w *world) {
+		w.ok(w.cluster.Kubeadm(w.t.Context(), localcluster.KubeadmConfig("192.0.2.10", settings),
+			"init phase upload-config all", "init phase addon kube-proxy", "init phase addon coredns"))
+	}
 }
 
-// componentConfigs has a cluster of kubeadm's, whose kubelet configuration
-// somebody has edited.
-func componentConfigs(w *world) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(errors.Join(installed(w), w.kubeadm("v1.36.3"), w.linkTool("kubelet", "kubelet"), w.linkTool("kube-proxy", "kube-proxy")))
+// editedKubeletConfig has a kubelet configuration of kubeadm's that somebody
+// has edited.
+func editedKubeletConfig(w *world) {
 	maps := w.kube.CoreV1().ConfigMaps("kube-system")
-	config := must.Get(maps.Get(w.t.Context(), "kubelet-config", metav1.GetOptions{}))
+	config := assert.Value(maps.Get(w.t.Context(), "kubelet-config", metav1.GetOptions{}))(w.t)
 	config.Data["kubelet"] += "dynamicConfigDir: /var/lib/dynamic\nfeatureGates:\n  DynamicKubeletConfig: true\n"
-	_, err = maps.Update(w.t.Context(), config, metav1.UpdateOptions{})
-
-	return errors.Join(err, w.setEditor("/dynamicConfigDir/d; /featureGates/d; /DynamicKubeletConfig/d"),
-		w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 3, Labels: pool, Limits: trialOf(time.Second)}))
+	w.ok(assert.Err(maps.Update(w.t.Context(), config, metav1.UpdateOptions{})))
 }
 
-// setEditor sets the reader's editor to a sed script.
-func (w *world) setEditor(script string) error {
-	return errors.Join(w.writeScript("editor", "#!/bin/sh\nexec sed -i '"+script+"' \"$@\"\n"), w.run("export EDITOR=$HOME/editor"))
-}
-
-func install(w *world) error {
-	helm := exec.Command("go", "build", "-C", root+"/tools/helm", "-trimpath", "-o", filepath.Join(w.workdir, "bin", "helm"), "helm.sh/helm/v3/cmd/helm")
-	helm.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := helm.CombinedOutput(); err != nil {
-		return fmt.Errorf("build helm: %w: %s", err, out)
+// editor sets the reader's editor to a sed script.
+func editor(script string) step {
+	return func(w *world) {
+		w.writeScript("editor", "#!/bin/sh\nexec sed -i '"+script+"' \"$@\"\n")
+		w.run("export EDITOR=$HOME/editor")
 	}
-
-	w.instead["kubectl apply -f https://"] = func(context.Context) error { return w.run("kubectl apply -f install.yaml") }
-	w.instead["kubectl evenkeel install worker-1"] = func(context.Context) error { return w.hollowNode("worker") }
-
-	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"))
 }
 
-func kubelets(w *world) error {
-	if err := errors.Join(binaries(w), installed(w), w.kubeadm("v1.37.2")); err != nil {
-		return err
-	}
-
-	_, err := w.realNode()
-
-	return errors.Join(err, w.write("empty.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
-		w.write("kubelet.yaml", ownFile+"featureGates: {MemoryManager: true}\n"))
+// helm builds helm.
+func helm(w *world) {
+	build := exec.Command("go", "build", "-C", root+"/tools/helm", "-trimpath", "-o", filepath.Join(w.workdir, "bin", "helm"), "helm.sh/helm/v3/cmd/helm")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	assert.Must(w.t, err == nil, "build helm: %v: %s", err, out)
 }
 
-// prometheusOperator has the kinds of the Prometheus Operator, as far as an API
-// server needs them to take such objects.
-func prometheusOperator(w *world) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(installed(w))
-	for _, kind := range []string{"PrometheusRule", "PodMonitor"} {
-		name := strings.ToLower(kind)
-		crd := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[1]ss.monitoring.coreos.com},
+// operatorKind has a kind of the Prometheus Operator, as far as an API server
+// needs it to take such objects.
+func operatorKind(kind string) step {
+	name := strings.ToLower(kind)
+	return func(w *world) {
+		w.write(name+".yaml", fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[1]ss.monitoring.coreos.com},
   spec: {group: monitoring.coreos.com, scope: Namespaced, names: {kind: %[2]s, plural: %[1]ss, singular: %[1]s}, versions: [{name: v1, served: true, storage: true,
-  schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, name, kind)
-		must.OK(errors.Join(w.write(name+".yaml", crd), w.run("kubectl apply -f "+name+".yaml && kubectl wait --for=condition=Established crd/"+name+"s.monitoring.coreos.com")))
+  schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, name, kind))
+		w.run("kubectl apply -f " + name + ".yaml && kubectl wait --for=condition=Established crd/" + name + "s.monitoring.coreos.com")
 	}
-
-	return nil
 }
 
 // operating has a real node with an agent, to which a person has assigned the
 // local configuration.
-func operating(w *world) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(installed(w))
-	agent := must.Get(w.realNode())
-	own, err := os.ReadFile(filepath.Join(filepath.Dir(agent.Dir), "kubelet.yaml"))
-	open := strings.Replace(string(own), "enabled: false", "enabled: true", 1)
-	must.OK(errors.Join(err, w.startAgent(agent), w.write("typo.yaml", strings.Replace(morePods, "maxPods", "maxPodz", 1)), w.write("kubelet.yaml", open)))
-	_, err = w.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").
-		Body([]byte(`{"spec": {"configSource": {"local": {}}}}`)).Do(w.t.Context()).Raw()
-
-	return err
+func operating(w *world) {
+	agent := w.realNode()
+	own := assert.Value(os.ReadFile(filepath.Join(filepath.Dir(agent.Dir), "kubelet.yaml")))(w.t)
+	w.startAgent(agent)
+	w.write("typo.yaml", strings.Replace(morePods, "maxPods", "maxPodz", 1))
+	w.write("kubelet.yaml", strings.Replace(string(own), "enabled: false", "enabled: true", 1))
+	w.ok(w.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").
+		Body([]byte(`{"spec": {"configSource": {"local": {}}}}`)).Do(w.t.Context()).Error())
 }
 
-// payloads has the ConfigMaps that the page shows.
-func payloads(w *world) error {
-	return errors.Join(installed(w), w.write("more-pods.yaml", morePods), w.applyYAML("docs/payload.md", "kind: ConfigMap"))
-}
-
-// applyYAML applies those YAML blocks of a page that contain words.
-func (w *world) applyYAML(page, words string) (err error) {
-	defer must.Catch(&err)
-
-	text := must.Get(os.ReadFile(filepath.Join(root, page)))
-	for i, block := range strings.Split(string(text), "```yaml\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
-		if !strings.Contains(block, words) {
-			continue
+// blocksOf applies those YAML blocks of a page that contain words.
+func blocksOf(page, words string) step {
+	return func(w *world) {
+		text := assert.Value(os.ReadFile(filepath.Join(root, page)))(w.t)
+		for i, block := range strings.Split(string(text), "```yaml\n")[1:] {
+			if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, words) {
+				name := fmt.Sprintf("%s-%d.yaml", filepath.Base(page), i)
+				w.write(name, block)
+				w.run("kubectl apply -f " + name)
+			}
 		}
-
-		name := fmt.Sprintf("%s-%d.yaml", filepath.Base(page), i)
-		must.OK(errors.Join(w.write(name, block), w.run("kubectl apply -f "+name)))
 	}
-
-	return nil
-}
-
-func rehearsalPage(w *world) error {
-	return errors.Join(installed(w), w.controller(), w.write("good.yaml", morePods), w.write("bad.yaml", strings.Replace(morePods, "120", "7", 1)))
-}
-
-// releases has what is released, as far as the page asks for it, and a cluster
-// with two versions of the agent.
-func releases(w *world) error {
-	if err := errors.Join(w.startCluster(), w.run("kubectl apply -k config/base && kubectl wait --for=condition=Established crd --all"), w.controller()); err != nil {
-		return err
-	}
-
-	w.instead["git checkout"] = func(context.Context) error {
-		return w.run("mkdir -p dist/v0.1.0 the-published && cp SHA256SUMS dist/v0.1.0/ && cp SHA256SUMS the-published/")
-	}
-	w.instead["make release COSIGN_KEY"] = func(context.Context) error {
-		return w.run("openssl dgst -sha256 -sign ~/cosign.key install.yaml | base64 -w 0 >install.yaml.sig")
-	}
-	const release = `ln -s bin/evenkeel-agent evenkeel-agent-v0.1.0-linux-amd64 && kubectl kustomize config/base >install.yaml &&
-		sha256sum evenkeel-*-v0.1.0* install.yaml >SHA256SUMS`
-
-	return errors.Join(w.run(release), w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 4}),
-		w.hollowNodes(hollow.Options{Prefix: "old-", Nodes: 1, Version: "v0.0.9"}))
-}
-
-func rollouts(w *world) error {
-	return errors.Join(installed(w), w.controller(), w.applyYAML("docs/rollouts.md", "kind: NodeConfigRollout"))
-}
-
-// gitops has a rollout with an earlier revision.
-func gitops(w *world) error {
-	return errors.Join(installed(w), w.controller(), w.write("more-pods.yaml", morePods),
-		w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second)}),
-		w.run("kubectl evenkeel push workers -f more-pods.yaml --drop-in --selector node-restriction.kubernetes.io/pool=workers --yes"),
-		w.run("kubectl evenkeel rollout status workers -w"),
-		w.run("sed -i 's/120/121/' more-pods.yaml && kubectl evenkeel push workers -f more-pods.yaml --drop-in --yes"))
-}
-
-func sources(w *world) error {
-	return errors.Join(withWorker(w), w.write("more-pods.yaml", morePods), w.setEditor("s/maxPods: 120/maxPods: 130/"))
 }
 
 // troubleshooting has a rollout, and the paths of worker-1.
-func troubleshooting(w *world) error {
+func troubleshooting(w *world) {
 	dir := w.t.TempDir()
-	if err := errors.Join(w.mountNode(filepath.Join(dir, "worker-1"), ownFile), installed(w), w.controller(), w.write("more-pods.yaml", morePods)); err != nil {
-		return err
-	}
-
-	return errors.Join(w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second), Dir: dir}),
-		w.run("kubectl evenkeel push workers -f more-pods.yaml --drop-in --selector node-restriction.kubernetes.io/pool=workers --yes"))
+	w.mountNode(filepath.Join(dir, "worker-1"), ownFile)
+	w.take([]step{installed, (*world).controller, write("more-pods.yaml", morePods)})
+	w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second), Dir: dir})
+	pushed(w)
 }

@@ -4,6 +4,7 @@
 package docs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/hollow"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
-	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -90,15 +90,15 @@ type world struct {
 	workdir string
 	fleets  []*hollow.Fleet
 	session *Session // in which the page is read
-	// instead has, by the beginning of a skipped command, a function that
-	// leaves what the command would have left.
-	instead map[string]func(context.Context) error
+	// instead has, by the beginning of a skipped command, steps that leave what
+	// the command would have left.
+	instead map[string][]step
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, workdir: t.TempDir(), instead: map[string]func(context.Context) error{}}
-	assert.NoError(t, w.furnish())
+	w := &world{t: t, workdir: t.TempDir(), instead: map[string][]step{}}
+	w.furnish()
 	tools := assert.Value(filepath.Abs(filepath.Join(root, "bin", "tools")))(t)
 	w.session = assert.Value(NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
 		"PATH="+strings.Join([]string{filepath.Join(w.workdir, "bin"), tools, os.Getenv("PATH")}, ":")))(t)
@@ -106,93 +106,95 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// ok ends the test of the page after an error.
+func (w *world) ok(err error) {
+	w.t.Helper()
+	assert.NoError(w.t, err)
+}
+
+func (w *world) take(steps []step) {
+	for _, step := range steps {
+		step(w)
+	}
+}
+
 // furnish makes the working directory: the repository, without what is built or
 // written there.
-func (w *world) furnish() (err error) {
-	defer must.Catch(&err)
-
-	repository := must.Get(filepath.Abs(root))
-	entries := must.Get(os.ReadDir(repository))
+func (w *world) furnish() {
+	w.t.Helper()
+	repository := assert.Value(filepath.Abs(root))(w.t)
 	bin := filepath.Join(w.workdir, "bin")
-	errs := []error{os.Mkdir(bin, 0o700)}
-	for _, e := range entries {
+	w.ok(os.Mkdir(bin, 0o700))
+	for _, e := range assert.Value(os.ReadDir(repository))(w.t) {
 		from, to := filepath.Join(repository, e.Name()), filepath.Join(w.workdir, e.Name())
 		switch name := e.Name(); {
 		case strings.HasPrefix(name, ".") || name == "bin" || name == "dist":
 		case name == "config" || name == "charts": // pages write there, and the cache of go test notes what is read
-			errs = append(errs, os.CopyFS(to, os.DirFS(from)))
+			w.ok(os.CopyFS(to, os.DirFS(from)))
 		default:
-			errs = append(errs, os.Symlink(from, to))
+			w.ok(os.Symlink(from, to))
 		}
 	}
 
-	must.OK(programs())
+	w.ok(programs())
 	for _, name := range names {
 		if name != "evenkeel-controller" {
-			errs = append(errs, os.Symlink(filepath.Join(built, name), filepath.Join(bin, name)))
+			w.ok(os.Symlink(filepath.Join(built, name), filepath.Join(bin, name)))
 		}
 	}
 
 	// Another program of this machine may have the ports that it listens on.
 	controller := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\" --metrics-bind-address=0 --health-probe-bind-address=0\n", filepath.Join(built, "evenkeel-controller"))
-
-	return errors.Join(append(errs, w.writeScript("bin/evenkeel-controller", controller))...)
+	w.writeScript("bin/evenkeel-controller", controller)
 }
 
 // write writes a file of the working directory.
-func (w *world) write(name, content string) error {
-	return os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o600)
+func (w *world) write(name, content string) {
+	w.t.Helper()
+	w.ok(os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o600))
 }
 
 // writeScript writes a script into the working directory.
-func (w *world) writeScript(name, content string) error {
-	return os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o700)
+func (w *world) writeScript(name, content string) {
+	w.t.Helper()
+	w.ok(os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o700))
 }
 
 // linkTool links an upstream program into the working directory under another
 // name.
-func (w *world) linkTool(path, name string) error {
-	path, err := filepath.Abs(filepath.Join(root, "bin", "tools", path))
-	return errors.Join(err, os.Symlink(path, filepath.Join(w.workdir, name)))
+func (w *world) linkTool(path, name string) {
+	w.t.Helper()
+	path = assert.Value(filepath.Abs(filepath.Join(root, "bin", "tools", path)))(w.t)
+	w.ok(os.Symlink(path, filepath.Join(w.workdir, name)))
 }
 
 // startCluster starts a cluster that has nothing of evenkeel yet, with an
 // administrator's kubeconfig in ~/.kube/config.
-func (w *world) startCluster() error {
+func (w *world) startCluster() {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), most)
 	defer cancel()
-	var err error
-	if w.cluster, err = localcluster.Borrow(ctx, localcluster.Options{Manifests: localcluster.NoManifests}); err != nil {
-		w.t.Fatal(errors.Join(err, w.session.Close())) // the other steps of a setup need the cluster
-	}
-
-	cluster := w.cluster
+	cluster := assert.Value(localcluster.Borrow(ctx, localcluster.Options{Manifests: localcluster.NoManifests}))(w.t)
 	w.t.Cleanup(func() {
-		var errs []error
 		for _, f := range w.fleets {
-			errs = append(errs, f.Stop())
+			assert.OK(w.t, f.Stop())
 		}
 
-		assert.OK(w.t, errors.Join(append(errs, cluster.Stop())...))
+		assert.OK(w.t, cluster.Stop())
 	})
-	if w.kube, err = kubernetes.NewForConfig(w.cluster.AdminConfig()); err != nil {
-		return err
-	}
-
-	kubeconfig, err := os.ReadFile(w.cluster.AdminKubeconfig())
-
-	return errors.Join(err, os.MkdirAll(filepath.Join(w.workdir, ".kube"), 0o700), w.write(".kube/config", string(kubeconfig)))
+	w.cluster = cluster
+	w.kube = assert.Value(kubernetes.NewForConfig(cluster.AdminConfig()))(w.t)
+	w.ok(os.MkdirAll(filepath.Join(w.workdir, ".kube"), 0o700))
+	w.write(".kube/config", string(assert.Value(os.ReadFile(cluster.AdminKubeconfig()))(w.t)))
 }
 
 // hollowNodes starts nodes that exist in the API alone, with real agents:
 // PREFIX-0 and so on. They crash with maxPods 7, as pages about rehearsals set
 // it, and like real ones if they reserve more than they have.
-func (w *world) hollowNodes(o hollow.Options) error {
+func (w *world) hollowNodes(o hollow.Options) {
+	w.t.Helper()
 	o.Config = w.cluster.AdminConfig()
-	if o.Version == "" {
-		o.Version = version
-	}
-
+	o.Version = cmp.Or(o.Version, version)
 	o.Limits.CrashLoopThreshold = 3
 	o.Faults = []hollow.Fault{
 		{Kind: hollow.CrashLoop, Field: "maxPods", Value: "7"},
@@ -210,7 +212,7 @@ func (w *world) hollowNodes(o hollow.Options) error {
 		return last == nil || !strings.Contains(last.Error(), "apply install.yaml first"), nil
 	})
 
-	return errors.Join(err, last)
+	w.ok(errors.Join(err, last))
 }
 
 // pool is the label of the nodes that the documentation rolls out to.
@@ -220,108 +222,92 @@ var pool = map[string]string{"node-restriction.kubernetes.io/pool": "workers"}
 func trialOf(d time.Duration) trial.Limits { return trial.Limits{TrialDuration: d} }
 
 // hollowNode starts the node PREFIX-1 alone.
-func (w *world) hollowNode(prefix string) (err error) {
-	defer must.Catch(&err)
-
+func (w *world) hollowNode(prefix string) {
+	w.t.Helper()
 	// A page shows its trial: it must be long enough to be reported.
-	must.OK(w.hollowNodes(hollow.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}))
-	must.OK(w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"))
-
-	return w.kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/" + prefix + "-0").Do(w.t.Context()).Error()
+	w.hollowNodes(hollow.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)})
+	w.ok(w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"))
+	w.ok(w.kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/" + prefix + "-0").Do(w.t.Context()).Error())
 }
 
 // realNode makes node-1 of a real containerd and a real kubelet, and gives the
 // session its paths. It returns the agent to run the kubelet with, not yet
 // started. Without root, or without containerd, the test is skipped.
-func (w *world) realNode() (*bed.Agent, error) {
+func (w *world) realNode() *bed.Agent {
+	w.t.Helper()
 	b, err := bed.On(w.t.Context(), w.cluster, "node-1")
 	if errors.Is(err, localcluster.ErrNoNode) {
 		w.t.Skip("no real node can run here: ", err)
 	}
-	if err != nil {
-		return nil, err
-	}
 
+	w.ok(err)
 	b.Binary = filepath.Join(w.workdir, "bin", "evenkeel-agent")
-	a, err := b.Agent()
-	if err != nil {
-		return nil, err
-	}
+	a := assert.Value(b.Agent())(w.t)
+	w.mountNode(a.Dir, string(assert.Value(os.ReadFile(b.Node.KubeletConfig()))(w.t)))
 
-	a.Dir = filepath.Join(b.Node.Dir(), "evenkeel")
-	own, err := os.ReadFile(b.Node.KubeletConfig())
-
-	return a, errors.Join(err, w.mountNode(a.Dir, string(own)))
+	return a
 }
 
 // mountNode gives the session a node's paths, in a mount namespace of its own:
 // a kubelet in /usr/bin, its configuration in /var/lib/kubelet, and the agent's
 // directory dir as /var/lib/evenkeel. Without root the test is skipped.
-func (w *world) mountNode(dir, own string) error {
+func (w *world) mountNode(dir, own string) {
+	w.t.Helper()
 	if os.Geteuid() != 0 {
 		w.t.Skip("only root can make a mount namespace")
 	}
 
 	node := w.t.TempDir()
-	kubelet, err := filepath.Abs(filepath.Join(root, "bin", "tools", "kubelet"))
+	kubelet := assert.Value(filepath.Abs(filepath.Join(root, "bin", "tools", "kubelet")))(w.t)
 	w.session.Mounts = fmt.Sprintf("mount -t overlay overlay -o 'lowerdir=%[1]s/bin:/usr/bin' /usr/bin && mount --bind '%[1]s/lib' /var/lib", node)
 
-	return errors.Join(err, os.MkdirAll(filepath.Join(node, "bin"), 0o755), os.MkdirAll(filepath.Join(node, "lib", "kubelet"), 0o755),
+	w.ok(errors.Join(os.MkdirAll(filepath.Join(node, "bin"), 0o755), os.MkdirAll(filepath.Join(node, "lib", "kubelet"), 0o755),
 		os.Symlink(kubelet, filepath.Join(node, "bin", "kubelet")), os.Symlink(dir, filepath.Join(node, "lib", "evenkeel")),
-		os.WriteFile(filepath.Join(node, "lib", "kubelet", "config.yaml"), []byte(own), 0o600))
+		os.WriteFile(filepath.Join(node, "lib", "kubelet", "config.yaml"), []byte(own), 0o600)))
 }
 
 // startAgent starts the agent of node-1 and waits for its NodeConfig. curl
 // reaches the agent at the address of the page.
-func (w *world) startAgent(a *bed.Agent) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(a.Start())
+func (w *world) startAgent(a *bed.Agent) {
+	w.t.Helper()
+	w.ok(a.Start())
 	w.t.Cleanup(func() {
 		assert.OK(w.t, a.Stop(time.Minute))
 		if log, err := os.ReadFile(a.Log); w.t.Failed() {
 			w.t.Logf("the agent said (%v):\n%s", err, log)
 		}
 	})
-	must.OK(w.write(".curlrc", "connect-to = \"127.0.0.1:10269:"+a.Listen+"\"\n"))
-
-	return bed.Eventually(w.t.Context(), most, func(ctx context.Context) error {
+	w.write(".curlrc", "connect-to = \"127.0.0.1:10269:"+a.Listen+"\"\n")
+	w.ok(bed.Eventually(w.t.Context(), most, func(ctx context.Context) error {
 		return w.kube.CoreV1().RESTClient().Get().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").Do(ctx).Error()
-	})
+	}))
 }
 
 // controller starts evenkeel-controller and waits until it leads. It ends with
 // the page.
-func (w *world) controller() error {
-	if err := w.session.Keep(w.t.Context(), "evenkeel-controller --kubeconfig=$HOME/.kube/config", nil); err != nil {
-		return err
-	}
-
-	return w.run("kubectl wait -n evenkeel-system --for=create lease/evenkeel-controller && " +
+func (w *world) controller() {
+	w.t.Helper()
+	w.ok(w.session.Keep(w.t.Context(), "evenkeel-controller --kubeconfig=$HOME/.kube/config", nil))
+	w.run("kubectl wait -n evenkeel-system --for=create lease/evenkeel-controller && " +
 		"kubectl wait -n evenkeel-system --for=jsonpath='{.spec.holderIdentity}' lease/evenkeel-controller")
 }
 
 // run executes a command that is not on the page.
-func (w *world) run(text string) error {
+func (w *world) run(text string) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), most)
 	defer cancel()
 	out, code, err := w.session.Run(ctx, text)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("%s: exit code %d: %s", text, code, out)
-	}
-
-	return err
+	assert.Must(w.t, err == nil && code == 0, "%s: exit code %d, %v: %s", text, code, err, out)
 }
 
 // executePage executes the commands of a page, and fails the test for each that
 // does not do what the page says.
 func (w *world) executePage(file string, commands []Command) {
-	t := w.t
-	t.Helper()
-	defer func() { assert.OK(t, w.session.Close(), file) }()
+	w.t.Helper()
 	for _, c := range commands {
 		if c.NewCluster {
-			assert.NoError(t, w.startCluster())
+			w.startCluster()
 		}
 
 		if c.Skip != "" {
@@ -335,24 +321,21 @@ func (w *world) executePage(file string, commands []Command) {
 	}
 
 	for prefix := range w.instead {
-		t.Errorf("%s has no command any more that begins with %q and is skipped", file, prefix)
+		w.t.Errorf("%s has no command any more that begins with %q and is skipped", file, prefix)
 	}
 }
 
 // standIn makes what a skipped command would have left.
 func (w *world) standIn(file string, c Command) {
 	w.t.Helper()
-	for prefix, make := range w.instead {
-		if !strings.HasPrefix(c.Text, prefix) {
-			continue
+	for prefix, steps := range w.instead {
+		if strings.HasPrefix(c.Text, prefix) {
+			w.t.Logf("%s:%d: instead of %s", file, c.Line, c.Text)
+			w.take(steps)
+			delete(w.instead, prefix)
+
+			return
 		}
-
-		ctx, cancel := context.WithTimeout(w.t.Context(), most)
-		defer cancel()
-		assert.NoError(w.t, make(ctx), file, c.Line, "instead of", c.Text)
-		delete(w.instead, prefix)
-
-		return
 	}
 }
 
