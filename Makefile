@@ -254,7 +254,7 @@ fleet_PACKAGES := ./test/fleet ./test/simulation
 page_PACKAGES := ./test/dashboard
 components_PACKAGES := ./cmd/evenkeel-agent ./hack/demo ./internal/cli/config ./internal/component ./internal/operator/doctor ./internal/operator/kubeadm \
   ./internal/node/podguard ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install \
-  ./internal/node/lockfile ./test/podguard ./testkit/localcluster/... ./testkit/machine
+  ./internal/node/lockfile ./test/podguard ./testkit/localcluster/...
 docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
 release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./internal/controller/gate ./test/release
 # Tests of SERVER that need more than CORE; the shard components runs them.

@@ -109,12 +109,10 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 
 // prepare makes a cluster's directory and checks its programs, but starts
 // nothing.
-func prepare(o Options) (*Cluster, error) {
-	module, err := ModuleRoot()
-	if err != nil {
-		return nil, err
-	}
+func prepare(o Options) (_ *Cluster, err error) {
+	defer must.Catch(&err)
 
+	module := must.Get(ModuleRoot())
 	c := &Cluster{module: module, flags: o.APIServerFlags, etcdFlags: o.EtcdFlags, nodes: map[string]*Node{}}
 	c.kubelet = cmp.Or(o.Kubelet, c.tool("kubelet"))
 	c.server = cmp.Or(o.APIServer, c.tool("kube-apiserver"))
@@ -123,14 +121,11 @@ func prepare(o Options) (*Cluster, error) {
 	}
 
 	for _, program := range []string{c.tool("etcd"), c.server} {
-		if _, err := os.Stat(program); err != nil {
-			return nil, fmt.Errorf("upstream binary missing, run `make tools`: %w", err)
-		}
+		_, err := os.Stat(program)
+		must.That(err == nil, "upstream binary missing, run `make tools`: %w", err)
 	}
 
-	if err := c.lockDir(o.Dir); err != nil {
-		return nil, fmt.Errorf("make and lock the cluster's directory: %w", err)
-	}
+	must.About("make and lock the cluster's directory", func() { must.OK(c.lockDir(o.Dir)) })
 
 	return c, nil
 }

@@ -84,7 +84,6 @@ func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResour
 func TestAPoolLends(t *testing.T) {
 	pool := startPool(t)
 	t.Run("nothing of the borrower before", func(t *testing.T) { testNothingIsLeft(t, pool) })
-	t.Run("an API server that its borrower can stop", func(t *testing.T) { testItsAPIServerCanBeStopped(t, pool) })
 	t.Run("one control plane for each borrower, again after the borrower was killed", func(t *testing.T) { testAKilledBorrower(t, pool) })
 }
 
@@ -105,6 +104,8 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	assert.NoError(t, policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}))
 	assert.NoError(t, first.Apply(t.Context(), filepath.Join(first.module, "config/controller/flowschema.yaml")))
 	url := first.URL()
+	assert.NoError(t, first.StopAPIServer())
+	assert.That(t, assert.Err(kube.Discovery().ServerVersion()) != nil, "the API server answers after StopAPIServer")
 	giveBack(t, pool, first)
 
 	bare := borrow(t, Options{Manifests: NoManifests})
@@ -132,20 +133,6 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	said, err := exec.CommandContext(t.Context(), again.tool("kubectl"), "--kubeconfig="+node, "create", "--dry-run=server", "-f", "testdata/other-node.yaml").CombinedOutput()
 	assert.That(t, err != nil && strings.Contains(string(said), "ValidatingAdmissionPolicy 'evenkeel-node'"),
 		"a node creates the NodeConfig of another: got error %v and output %q, want a refusal by the policy evenkeel-node", err, said)
-}
-
-func testItsAPIServerCanBeStopped(t *testing.T, pool *Pool) {
-	c := borrow(t, Options{Manifests: NoManifests})
-	assert.NoError(t, c.StopAPIServer())
-	assert.That(t, assert.Err(admin(t, c).ServerVersion()) != nil, "the API server answers after StopAPIServer")
-	assert.NoError(t, c.StartAPIServer(t.Context()))
-	assert.OK(t, assert.Err(admin(t, c).ServerVersion()))
-	assert.NoError(t, c.StopAPIServer())
-	url := c.URL()
-	giveBack(t, pool, c)
-	next := borrow(t, Options{Manifests: NoManifests})
-	assert.Equal(t, next.URL(), url, "got the control plane")
-	assert.OK(t, assert.Err(admin(t, next).ServerVersion()), "the next borrower has an API server that is stopped")
 }
 
 func testAKilledBorrower(t *testing.T, pool *Pool) {

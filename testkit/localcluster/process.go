@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -233,12 +235,16 @@ func (p *Process) Tail() string {
 	return text[max(0, len(text)-4096):]
 }
 
-// retry calls try every 50 ms until it succeeds, or again returns false for its
-// error. If the context ends first, the error has also the last error of try.
+// always is for retry: every error is worth another try.
+func always(error) bool { return true }
+
+// retry calls try, which may use package must, every 50 ms until it succeeds,
+// or again returns false for its error. If the context ends first, the error
+// has also the last error of try.
 func retry(ctx context.Context, try func(context.Context) error, again func(error) bool) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		err := try(ctx)
+		err := must.Try(func() { must.OK(try(ctx)) })
 		if err == nil || last == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -247,4 +253,71 @@ func retry(ctx context.Context, try func(context.Context) error, again func(erro
 	})
 
 	return errors.Join(err, last)
+}
+
+// ports allocates free TCP ports, and keeps other clusters on this machine from
+// using them until release: an abstract unix socket with the port's number
+// reserves each port until the process ends. The ports are below the range that
+// Linux uses for outgoing connections.
+type ports struct {
+	mu   sync.Mutex
+	held []net.Listener
+}
+
+const (
+	firstPort = 20000
+	lastPort  = 31999
+)
+
+func (p *ports) take() (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	const count = lastPort - firstPort + 1
+	start := rand.IntN(count)
+	var errs []error
+	for i := range 200 {
+		port := firstPort + (start+i)%count
+		reserved, err := net.Listen("unix", fmt.Sprintf("@evenkeel-localcluster-%d", port))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+
+		// On all addresses, because the kubelet listens on all of them.
+		probe, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err == nil {
+			err = probe.Close()
+		}
+		if err != nil {
+			errs = append(errs, err, reserved.Close())
+			continue
+		}
+
+		p.held = append(p.held, reserved)
+
+		return port, nil
+	}
+
+	return 0, fmt.Errorf("no free port: %w", errors.Join(errs...))
+}
+
+// own are ports that this process has until it ends.
+var own ports
+
+// FreeAddress returns an address on loopback, for a program that may be started
+// several times. Nobody else listens on it, and no outgoing connection uses its
+// port.
+func FreeAddress() (string, error) {
+	port, err := own.take()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
+}
+
+func (p *ports) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.held {
+		_ = l.Close() // closing an abstract socket cannot leave anything behind
+	}
+
+	p.held = nil
 }

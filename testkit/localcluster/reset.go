@@ -69,9 +69,9 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 	defer cancel()
 	m.last = to
 	must.OK(m.StartAPIServer(ctx)) // the borrower may have stopped it
-	changed, err := m.writeEtcd(ctx, to.keys)
-	if err != nil || len(changed) == 0 {
-		return err
+	changed := must.Get(m.writeEtcd(ctx, to.keys))
+	if len(changed) == 0 {
+		return nil
 	}
 
 	touched := func(resources ...string) bool {
@@ -81,13 +81,11 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 	}
 	if touched("customresourcedefinitions", "apiservices") {
 		must.OK(retry(ctx, func(ctx context.Context) error {
-			served, err := m.served(ctx)
-			if err == nil && !slices.Equal(served, to.served) {
-				err = fmt.Errorf("the API server serves %q, want %q", served, to.served)
-			}
+			served := must.Get(m.served(ctx))
+			must.That(slices.Equal(served, to.served), "the API server serves %q, want %q", served, to.served)
 
-			return err
-		}, func(error) bool { return true }))
+			return nil
+		}, always))
 	}
 	if touched("validatingadmissionpolicies", "validatingadmissionpolicybindings") {
 		must.OK(m.awaitPolicies(ctx))
@@ -98,18 +96,16 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 
 // readEtcd returns all keys and values of the API server, except those that it
 // keeps up to date by itself.
-func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
+func (c *Cluster) readEtcd(ctx context.Context) (keys map[string][]byte, err error) {
+	defer must.Catch(&err)
+
 	var found struct {
 		KVs []struct{ Key, Value []byte } `json:"kvs"`
 	}
-	if err := c.callEtcd(ctx, "range", map[string]any{"key": []byte(firstKey), "range_end": []byte(afterLastKey)}, &found); err != nil {
-		return nil, err
-	}
-
-	keys := map[string][]byte{}
+	must.OK(c.callEtcd(ctx, "range", map[string]any{"key": []byte(firstKey), "range_end": []byte(afterLastKey)}, &found))
+	keys = map[string][]byte{}
 	for _, kv := range found.KVs {
-		key := string(kv.Key)
-		if !isOwnKey(key) {
+		if key := string(kv.Key); !isOwnKey(key) {
 			keys[key] = kv.Value
 		}
 	}
@@ -227,16 +223,14 @@ func (c *Cluster) awaitBootstrap(ctx context.Context) (err error) {
 	defer cancel()
 
 	return retry(ctx, func(ctx context.Context) error {
-		var errs []error
 		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault} {
-			_, err := core.Namespaces().Get(ctx, name, metav1.GetOptions{})
-			errs = append(errs, err)
+			must.Get(core.Namespaces().Get(ctx, name, metav1.GetOptions{}))
 		}
 
-		_, err := core.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		must.Get(core.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{}))
 
-		return errors.Join(append(errs, err)...)
-	}, func(error) bool { return true })
+		return nil
+	}, always)
 }
 
 // awaitPolicies waits until the API server enforces the admission policies that
@@ -285,5 +279,5 @@ func (c *Cluster) awaitPolicies(ctx context.Context) (err error) {
 		}
 
 		return err
-	}, func(error) bool { return true })
+	}, always)
 }

@@ -93,21 +93,14 @@ type Machine struct {
 func Start(ctx context.Context, dir string, view View, cgroups ...string) (_ *Machine, err error) {
 	defer must.Catch(&err)
 
-	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: it needs root", ErrUnsupported)
-	}
-
+	must.That(os.Geteuid() == 0, "%w: it needs root", ErrUnsupported)
 	for _, name := range programs {
-		if _, err := exec.LookPath(name); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
-		}
+		must.Get(find(name))
 	}
 
 	systemd := "/usr/lib/systemd/systemd"
 	if _, err := os.Stat(systemd); err != nil {
-		if systemd, err = exec.LookPath("/lib/systemd/systemd"); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
-		}
+		systemd = must.Get(find("/lib/systemd/systemd"))
 	}
 
 	m := &Machine{dir: dir}
@@ -133,12 +126,21 @@ func Start(ctx context.Context, dir string, view View, cgroups ...string) (_ *Ma
 	return m, nil
 }
 
-// makeBus writes the units with which systemd starts the system bus.
-func (m *Machine) makeBus() error {
-	daemon, err := exec.LookPath("dbus-daemon")
+// find finds a program. The error wraps ErrUnsupported.
+func find(program string) (string, error) {
+	path, err := exec.LookPath(program)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+		err = fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
+
+	return path, err
+}
+
+// makeBus writes the units with which systemd starts the system bus.
+func (m *Machine) makeBus() (err error) {
+	defer must.Catch(&err)
+
+	daemon := must.Get(find("dbus-daemon"))
 
 	return errors.Join(
 		os.MkdirAll(m.Path("/run/dbus"), 0o755), m.writeBusConfig(""),
@@ -160,18 +162,9 @@ func (m *Machine) Policy(ctx context.Context, policy string) error {
 		return err
 	}
 
-	_, err := m.busctl(ctx, "call", "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ReloadConfig")
+	_, err := m.run(ctx, "busctl", "call", "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ReloadConfig")
 
 	return err
-}
-
-func (m *Machine) busctl(ctx context.Context, args ...string) (string, error) {
-	out, err := m.Command(ctx, "busctl", args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("busctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-
-	return string(out), nil
 }
 
 // makeCgroups makes the machine's root cgroup: with controllers of cgroup v1 in
@@ -250,7 +243,7 @@ func (m *Machine) waitForBoot(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if m.findInit() {
-			if _, err := m.busctl(ctx, "status", "org.freedesktop.systemd1"); err == nil { // systemd has its name on the bus
+			if _, err := m.run(ctx, "busctl", "status", "org.freedesktop.systemd1"); err == nil { // systemd has its name on the bus
 				return nil
 			}
 		}
@@ -309,12 +302,16 @@ func (m *Machine) Command(ctx context.Context, name string, args ...string) *exe
 
 // Systemctl runs systemctl on the machine and returns its output.
 func (m *Machine) Systemctl(ctx context.Context, args ...string) (string, error) {
-	out, err := m.Command(ctx, "systemctl", args...).CombinedOutput()
+	return m.run(ctx, "systemctl", args...)
+}
+
+func (m *Machine) run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := m.Command(ctx, name, args...).CombinedOutput()
 	if err != nil {
-		return string(out), fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 
-	return string(out), nil
+	return string(out), err
 }
 
 // Stop ends the machine like a power cut, and removes its cgroup. Further calls

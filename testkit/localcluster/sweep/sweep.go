@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -212,34 +213,21 @@ func removeDirs(root string) error {
 	return nil
 }
 
-// Mount is one line of /proc/self/mountinfo.
+// Mount is one line of /proc/self/mounts.
 type Mount struct{ Path, Type string }
 
 // Mounts returns the mounts that this process sees, in the order in which they
 // were made.
 func Mounts() ([]Mount, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("list mounts: %w", err)
-	}
-
-	return parseMounts(string(data)), nil
-}
-
-func parseMounts(data string) []Mount {
+	data, err := os.ReadFile("/proc/self/mounts")
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var mounts []Mount
-	for line := range strings.Lines(data) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(kind) < 1 {
-			continue
-		}
-
-		mounts = append(mounts, Mount{Path: unescape.Replace(fields[4]), Type: kind[0]})
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line) // device, path, type and so on
+		mounts = append(mounts, Mount{Path: unescape.Replace(fields[1]), Type: fields[2]})
 	}
 
-	return mounts
+	return mounts, err
 }
 
 func unmount(dir string) error {
@@ -334,4 +322,59 @@ func readSweepFile(dir, name string) (string, error) {
 	}
 
 	return strings.TrimSpace(string(data)), err
+}
+
+// AddBridge creates a network bridge. The error is unix.EEXIST if an interface
+// of that name exists.
+func AddBridge(name string) error {
+	return withSocket(name, func(socket int) error { return bridgeCall(socket, unix.SIOCBRADDBR, name) })
+}
+
+// RemoveBridge takes a network bridge down and removes it. A missing bridge is
+// not an error.
+func RemoveBridge(name string) error {
+	return withSocket(name, func(socket int) error {
+		request, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+
+		request.SetUint16(0) // without IFF_UP, because a bridge that is up cannot be removed
+		err = unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
+		if err == nil {
+			err = bridgeCall(socket, unix.SIOCBRDELBR, name)
+		}
+		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+			return nil
+		}
+
+		return err
+	})
+}
+
+func withSocket(name string, do func(socket int) error) error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", name, err)
+	}
+
+	err = errors.Join(do(socket), unix.Close(socket))
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", name, err)
+	}
+
+	return nil
+}
+
+// bridgeCall passes a plain name; x/sys has no wrapper for that.
+func bridgeCall(socket int, call uint, name string) error {
+	bytes, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), uintptr(call), uintptr(unsafe.Pointer(bytes))); errno != 0 {
+		return errno
+	}
+
+	return nil
 }

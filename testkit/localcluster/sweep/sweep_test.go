@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -39,13 +38,4 @@ func TestOnlyProcessesOfTheDirectoryThatAreNotSparedAreKilled(t *testing.T) {
 	for name, cmd := range map[string]*exec.Cmd{"a spared one": spared, "one of a directory with a longer name": other} {
 		assert.OK(t, cmd.Process.Signal(unix.Signal(0)), name)
 	}
-}
-
-func TestMountsAreReadWithTheirNamesAndTypes(t *testing.T) {
-	got := parseMounts(`36 35 98:0 /a /with\040space rw,noatime shared:1 - ext4 /dev/root rw
-24 23 0:21 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
-nonsense
-`)
-	want := []Mount{{"/with space", "ext4"}, {"/sys/fs/cgroup/cpu", "cgroup"}}
-	assert.That(t, slices.Equal(got, want), "%v, want %v", got, want)
 }
