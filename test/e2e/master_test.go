@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -28,8 +29,9 @@ import (
 
 // master is a node whose static pods are its API server.
 type master struct {
-	own
-	manifests string // the init file's staticPodPath
+	*node
+	manifests string            // the init file's staticPodPath
+	object    *corev1.ConfigMap // of its own, as edit left it
 }
 
 // newMaster makes a node that finds no API server yet: it has minimal flags and
@@ -38,7 +40,7 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 	t.Helper()
 	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true, Kubelet: underTest.path})
 	n := nodeOn(t, cluster, name, flags...)
-	m := &master{own{node: n}, filepath.Join(n.Node.Dir(), "manifests")}
+	m := &master{node: n, manifests: filepath.Join(n.Node.Dir(), "manifests")}
 	init := filepath.Join(n.Node.Dir(), "init")
 	assert.NoError(t, os.Mkdir(init, 0o755))
 	config := n.text(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
@@ -207,30 +209,15 @@ func (m *master) rights() {
 	m.kubectl("create", "rolebinding", own, "--namespace=kube-system", "--role="+own, "--user=system:node:"+m.Node.Name())
 }
 
-// own is the ConfigMap of a node's own, as these tests change it.
-type own struct {
-	*node
-	object *corev1.ConfigMap
-}
-
 // edit gives the ConfigMap the node's configuration with changes, creating it
 // if there is none. It returns the revision.
-func (o *own) edit(changes map[string]any) string {
-	o.t.Helper()
-	data := map[string]string{payload.KeyKubelet: o.text(changes)}
-	configMaps := o.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	var err error
-	if o.object == nil {
-		o.object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubelet-" + o.Node.Name()}, Data: data}
-		o.object, err = configMaps.Create(o.t.Context(), o.object, metav1.CreateOptions{})
-	} else {
-		o.object.Data, o.object.ResourceVersion = data, "" // whatever else was changed
-		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
-	}
+func (m *master) edit(changes map[string]any) string {
+	m.t.Helper()
+	data := map[string]string{payload.KeyKubelet: m.text(changes)}
+	applied := applycorev1.ConfigMap("kubelet-"+m.Node.Name(), metav1.NamespaceSystem).WithData(data)
+	m.object = assert.Value(m.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Apply(m.t.Context(), applied, metav1.ApplyOptions{FieldManager: "e2e"}))(m.t)
 
-	assert.NoError(o.t, err)
-
-	return string(o.object.UID) + "-" + payload.Digest(payload.KeyKubelet, []byte(data[payload.KeyKubelet]))[:12]
+	return string(m.object.UID) + "-" + payload.Digest(payload.KeyKubelet, []byte(data[payload.KeyKubelet]))[:12]
 }
 
 // label names a revision as messages do: by the UID of the ConfigMap, and its
@@ -241,23 +228,22 @@ func label(revision string) string {
 }
 
 // remove deletes the ConfigMap.
-func (o *own) remove() {
-	o.t.Helper()
-	assert.NoError(o.t, o.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
-	o.object = nil
+func (m *master) remove() {
+	m.t.Helper()
+	assert.NoError(m.t, m.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Delete(m.t.Context(), m.object.Name, metav1.DeleteOptions{}))
 }
 
 // runsRevision waits until the node is content with a revision, and its kubelet
 // has maxPods.
-func (o *own) runsRevision(revision string, maxPods float64) {
-	o.t.Helper()
-	nc := o.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
-	if a := nc.Status.Active; a == nil || revisionOf(*a) != revision || a.UID != o.object.UID || a.Name != o.object.Name ||
+func (m *master) runsRevision(revision string, maxPods float64) {
+	m.t.Helper()
+	nc := m.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
+	if a := nc.Status.Active; a == nil || revisionOf(*a) != revision || a.UID != m.object.UID || a.Name != m.object.Name ||
 		nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
-		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
+		m.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
 
-	o.KubeletHas("maxPods", maxPods)
+	m.KubeletHas("maxPods", maxPods)
 }
 
 func revisionOf(c v1alpha1.ConfigRevision) string {
@@ -265,9 +251,9 @@ func revisionOf(c v1alpha1.ConfigRevision) string {
 }
 
 // promoted waits until a revision is last-known-good.
-func (o *own) promoted(revision string) {
-	o.t.Helper()
-	o.Awaits(revision+" is last-known-good", func(nc *v1alpha1.NodeConfig) error {
+func (m *master) promoted(revision string) {
+	m.t.Helper()
+	m.Awaits(revision+" is last-known-good", func(nc *v1alpha1.NodeConfig) error {
 		lkg := nc.Status.LastKnownGood
 		return assert.Unless(lkg != nil && revisionOf(lkg.ConfigRevision) == revision,
 			"last-known-good is %+v, ConfigOK %+v", lkg, bed.ConfigOK(nc))

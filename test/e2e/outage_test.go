@@ -4,18 +4,26 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // undisturbed checks that the kubelet keeps running, and that there is no
@@ -122,4 +130,128 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 func (n *node) countLog(words string) int {
 	n.t.Helper()
 	return strings.Count(string(assert.Value(os.ReadFile(n.Log))(n.t)), words)
+}
+
+// kill kills one process with SIGKILL.
+func (n *node) kill(pid int) {
+	n.t.Helper()
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGKILL))
+}
+
+// killAgent kills the agent with SIGKILL, and requires that nothing of it is
+// left: no kubelet, no dry run.
+func (n *node) killAgent() {
+	n.t.Helper()
+	n.Kill()
+	n.Eventually("nothing of the agent is left", func(context.Context) error {
+		left := n.kubelets()
+		return assert.Unless(len(left) == 0, "processes %v", left)
+	})
+}
+
+// kubelets are all processes of this node that are a kubelet, or a dry run.
+func (n *node) kubelets() []procs.Process {
+	return slices.DeleteFunc(procs.All("/proc"), func(p procs.Process) bool {
+		return !slices.Contains(p.Argv, "--hostname-override="+n.Node.Name()) || strings.Contains(p.Argv[0], "evenkeel-agent")
+	})
+}
+
+// witness crashes with 123 pods, and records each start of the kubelet with
+// a configuration that is on record as bad at that moment.
+const witness = `if [ $mode = run ]; then
+	revision=$(basename "$(dirname "$config")")
+	[ "$config" != "${config#*/rendered/}" ] && grep -q "\"$revision\"" "$dir"/../evenkeel/v*/bad-configs && echo "$revision" >>"$dir/forbidden"
+	has 'maxPods: 123' && exit 7
+fi`
+
+func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
+	t.Parallel()
+	const kills = 52
+	seed := uint64(time.Now().UnixNano())
+	if given := os.Getenv("EVENKEEL_SEED"); given != "" {
+		seed = assert.Value(strconv.ParseUint(given, 10, 64))(t)
+	}
+
+	t.Logf("EVENKEEL_SEED=%d", seed) // decides what is assigned and when; the machine's timing varies as well
+	r := rand.New(rand.NewPCG(seed, 0))
+	upTo := func(most time.Duration) *time.Timer { return time.NewTimer(time.Duration(r.Int64N(int64(most)))) }
+
+	n := newNode(t, "killed", "--config-trial-duration=2s", "--crash-loop-threshold=1")
+	n.wrap(witness)
+	n.Up()
+	n.RunPods("1")
+	containers := n.Containers()
+	begin := time.Now()
+	allowed, crashing, refused := []types.UID{""}, []types.UID{}, []types.UID{}
+	assign := func(i int) {
+		var cm *corev1.ConfigMap
+		switch r.IntN(6) {
+		case 0:
+			cm = n.ConfigMap(fmt.Sprintf("crashing-%d", i), map[string]any{"maxPods": 123, "registryBurst": 100 + i})
+			crashing = append(crashing, cm.UID)
+		case 1:
+			cm = n.ConfigMap(fmt.Sprintf("rejected-%d", i), map[string]any{"maxPods": -i - 1})
+			refused = append(refused, cm.UID)
+		case 2:
+			n.AssignMap(nil)
+			return
+		default:
+			cm = n.ConfigMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
+			allowed = append(allowed, cm.UID)
+		}
+
+		n.AssignMap(cm)
+	}
+	for i := range kills {
+		// Some are assigned before the agent starts, some to one that may not
+		// have come far, most to one that runs.
+		if i%4 > 0 {
+			n.Eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
+				revision, _, err := n.Running()
+				mayRun := slices.Contains(allowed, types.UID(revision))
+
+				return errors.Join(err, assert.Unless(mayRun, "%s runs, which is none of the good ones", revision), n.Healthy(ctx))
+			})
+			<-upTo(300 * time.Millisecond).C
+		}
+
+		assign(i)
+		<-upTo(1500 * time.Millisecond).C
+		n.killAgent()
+
+		s := n.onDisk()
+		for _, b := range s.Bad {
+			assert.That(t, slices.Contains(crashing, types.UID(b.Revision)) || slices.Contains(refused, types.UID(b.Revision)),
+				"kill %d: a good configuration is held to be bad: %+v", i, b)
+		}
+
+		lkg := types.UID(s.LastKnownGood.Revision)
+		assert.That(t, slices.Contains(allowed, lkg), "kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
+		if corrupt, err := filepath.Glob(filepath.Join(n.Dir, "*", "*.corrupt")); err != nil || len(corrupt) > 0 {
+			t.Errorf("kill %d: set aside were %v, %v", i, corrupt, err)
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+
+		<-upTo(200 * time.Millisecond).C
+		n.start()
+	}
+
+	last := n.good("last", map[string]any{"maxPods": 111})
+	n.healthyWith(last)
+	n.SameContainers(containers)
+	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
+	}
+
+	raw := assert.Value(os.ReadFile(n.beside("starts")))(t)
+	for _, uid := range refused {
+		assert.That(t, !bytes.Contains(raw, []byte(uid)), "%s was started, though its dry run rejected it", uid)
+	}
+
+	t.Logf("%d kills in %s", kills, time.Since(begin).Round(time.Second))
+	t.Logf("%d good, %d crashing and %d rejected configurations, %d starts of the kubelet",
+		len(allowed)-1, len(crashing), len(refused), bytes.Count(raw, []byte("\n")))
+	assert.That(t, len(allowed) >= 10 && len(crashing) >= 2 && len(refused) >= 2, "that is hardly a mix")
 }

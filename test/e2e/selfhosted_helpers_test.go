@@ -28,6 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
@@ -194,11 +195,7 @@ func (p *pivot) labelled(yes bool) {
 func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
 	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=evenkeel-kubelet"}
 	list, err := p.Kube.CoreV1().Pods("kube-system").List(ctx, ours)
-	if err != nil {
-		return nil, err
-	}
-
-	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) }), nil
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) }), err
 }
 
 // podReady waits until one pod of a tag is there, and ready, and returns its
@@ -207,11 +204,8 @@ func (p *pivot) podReady(tag string) types.UID {
 	p.t.Helper()
 	var uid types.UID
 	p.Eventually("a pod of "+tag+" is ready", func(ctx context.Context) error {
-		pods, err := p.pods(ctx, tag)
-		if err != nil || len(pods) != 1 {
-			return fmt.Errorf("%s: %w", printable.Count(len(pods), "pod"), err)
-		}
-
+		pods := must.Get(p.pods(ctx, tag))
+		must.That(len(pods) == 1, "%s", printable.Count(len(pods), "pod"))
 		uid = pods[0].UID
 
 		return assert.Unless(isReady(&pods[0]), "its status is %s", pods[0].Status.String())
@@ -258,9 +252,8 @@ func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 
 	p.Eventually(fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
 		running := p.processesOf("kubelet")
-		if len(running) != 1 || !belongsTo(running[0], uid) || !strings.Contains(strings.Join(running[0].Argv, " "), want) {
-			return fmt.Errorf("there are %+v", running)
-		}
+		must.That(len(running) == 1 && belongsTo(running[0], uid) && strings.Contains(strings.Join(running[0].Argv, " "), want),
+			"there are %+v", running)
 
 		return p.Healthy(ctx)
 	})
@@ -292,11 +285,7 @@ func (p *pivot) bootstrapWaits() {
 	p.Eventually("bootstrap waits", func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--target=%d", p.first), "--pid", "--mount",
 			p.Binary, "probe", "--ready", "--socket=/run/evenkeel/probe/bootstrap.sock").CombinedOutput()
-		if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "(evenkeel-agent") {
-			return fmt.Errorf("%w: it says %q", err, out)
-		}
-
-		return nil
+		return errors.Join(err, assert.Unless(strings.HasPrefix(string(out), want) && strings.Contains(string(out), "(evenkeel-agent"), "it says %q", out))
 	})
 }
 
@@ -311,15 +300,11 @@ func (p *pivot) startsWork() {
 
 // work is the ID of its container, which runs.
 func (p *pivot) work(ctx context.Context) (container string, err error) {
-	pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
-	if err != nil {
-		return "", err
-	}
+	defer must.Catch(&err)
 
-	containers := pod.Status.ContainerStatuses
-	if pod.Status.Phase != corev1.PodRunning || len(containers) != 1 || containers[0].State.Running == nil {
-		return "", fmt.Errorf("it does not run: %s", pod.Status.String())
-	}
+	status := must.Get(p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)).Status
+	containers := status.ContainerStatuses
+	must.That(status.Phase == corev1.PodRunning && len(containers) == 1 && containers[0].State.Running != nil, "it does not run: %s", status.String())
 
 	return containers[0].ContainerID, nil
 }

@@ -150,24 +150,7 @@ func passesTheCore(t *testing.T, kubelet, server string) {
 		}
 	}
 
-	assert.That(t, err == nil, "%v\n%s", err, withoutPassed(out.String()))
-}
-
-// withoutPassed returns the output of verbose tests without that of the tests
-// that passed.
-func withoutPassed(output string) string {
-	var b strings.Builder
-	var name string
-	for line := range strings.Lines(output) {
-		if header := strings.Fields(line); len(header) >= 3 && header[0] == "===" {
-			name, _, _ = strings.Cut(header[2], "/")
-		}
-		if !strings.Contains(output, "\n--- PASS: "+name+" ") {
-			b.WriteString(line)
-		}
-	}
-
-	return b.String()
+	assert.OK(t, err, &out)
 }
 
 // TestARealUpgradeOverManyVersionsAndBack has the node's kubelet replaced by

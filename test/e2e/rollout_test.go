@@ -5,20 +5,26 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/kubectl/pkg/util/podutils"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The Deployment of testdata/web.yaml has this many pods, and its
@@ -71,8 +77,8 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 func (n *node) policyOf(file, policy string) {
 	n.t.Helper()
 	n.Eventually(file+" is of policy "+policy, func(context.Context) error {
-		raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", file))
-		return errors.Join(err, assert.Unless(strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)), "%s", raw))
+		raw := must.Get(os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", file)))
+		return assert.Unless(strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)), "%s", raw)
 	})
 }
 
@@ -82,24 +88,15 @@ func (n *node) runWeb(nodes ...string) {
 	n.t.Helper()
 	n.kubectl("create", "--filename=testdata/web.yaml")
 	n.Eventually("the pods are ready on all nodes", func(ctx context.Context) error {
-		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-
 		ready, on := 0, map[string]bool{}
-		for i := range list.Items {
-			if isReady(&list.Items[i]) {
+		for _, pod := range must.Get(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})).Items {
+			if isReady(&pod) {
 				ready++
-				on[list.Items[i].Spec.NodeName] = true
+				on[pod.Spec.NodeName] = true
 			}
 		}
 
-		if ready != webPods || !on[nodes[0]] || !on[nodes[1]] {
-			return fmt.Errorf("%s on %v", printable.Count(ready, "ready pod"), on)
-		}
-
-		return nil
+		return assert.Unless(ready == webPods && on[nodes[0]] && on[nodes[1]], "%s on %v", printable.Count(ready, "ready pod"), on)
 	})
 }
 
@@ -117,8 +114,8 @@ func (n *node) watchPods() func() (fewest, evicted int) {
 	kube := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	list := assert.Value(kube.List(ctx, metav1.ListOptions{}))(n.t)
 	ready := map[string]bool{}
-	for i := range list.Items {
-		ready[list.Items[i].Name] = isReady(&list.Items[i])
+	for _, pod := range list.Items {
+		ready[pod.Name] = true
 	}
 
 	events := assert.Value(kube.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, TimeoutSeconds: new(int64(3600))}))(n.t)
@@ -134,22 +131,58 @@ func (n *node) watchPods() func() (fewest, evicted int) {
 			case e.Type == watch.Deleted:
 				delete(ready, pod.Name)
 				evicted++
+			case isReady(pod):
+				ready[pod.Name] = true
 			default:
-				ready[pod.Name] = isReady(pod)
+				delete(ready, pod.Name)
 			}
 
-			now := 0
-			for _, is := range ready {
-				if is {
-					now++
-				}
-			}
-
-			fewest = min(fewest, now)
+			fewest = min(fewest, len(ready))
 		}
 
 		assert.That(n.t, ctx.Err() != nil, "the watch ended")
 	}()
 
 	return func() (int, int) { cancel(); <-done; return fewest, evicted }
+}
+
+// TestANewNodeIsConfiguredBeforeItsFirstPod has a scheduler of its own: a pod
+// waits for a node, and needs what only a node with the rollout's configuration
+// gives.
+func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t, "joins", "--config-trial-duration=2s")
+	ctx := t.Context()
+	assert.NoError(t, n.Cluster.StartControllers(ctx))
+	n.Controlled()
+	assert.NoError(t, n.ApplyConfig(ctx, "startup-taint"))
+	n.kubectl("create", "--filename=testdata/new-nodes.yaml")
+	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("16Mi")}
+	waiting := localcluster.SleepingPod("waiting")
+	waiting.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: whole, Limits: whole}
+	waiting = assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, waiting, metav1.CreateOptions{}))(t)
+
+	n.Kubelet = append(n.Kubelet, "--node-labels=pool=new", "--register-with-taints="+v1alpha1.TaintUnconfigured+":NoSchedule")
+	n.Up()
+	n.PodRuns(waiting.Name)
+	raw := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")))(t)
+	var state struct {
+		PolicyName string
+		Entries    map[string]map[string]string
+	}
+	assert.NoError(t, json.Unmarshal(raw, &state))
+	assert.That(t, state.PolicyName == "static" && state.Entries[string(waiting.UID)]["sleep"] != "",
+		"the first pod has no CPUs of its own: %s", raw)
+
+	node := assert.Value(n.Object(ctx))(t)
+	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
+		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
+	}
+
+	n.Eventually("there is an Event about the taint", func(ctx context.Context) error {
+		events, err := n.Events(ctx, "StartupTaintRemoved")
+		const removed = "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins"
+
+		return errors.Join(err, assert.Unless(len(events) == 1 && events[0].Message == removed, "the Events are %+v", events))
+	})
 }
