@@ -1,12 +1,17 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package promises proves each promise of the README with a real API server,
+// containerd and a stock kubelet. The tests share two nodes, one after the
+// other; each begins with nodes that run their local configuration.
 package promises
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,11 +19,66 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
+
+var kubelet = flag.String("kubelet", "", "the `path` of the kubelet of every node; empty: the newest")
+
+// shared is the cluster of all tests. Its nodes are started by the first test
+// that needs them.
+var shared struct {
+	*localcluster.Cluster
+	nodes [2]*nodetest.Subject
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(localcluster.RunTests(localcluster.Options{Kubelet: *kubelet}, func(_ context.Context, c *localcluster.Cluster) (int, error) {
+		shared.Cluster = c
+		code, errs := m.Run(), []error{}
+		for _, n := range shared.nodes {
+			if n != nil {
+				errs = append(errs, n.StopNode())
+			}
+		}
+
+		return code, errors.Join(errs...)
+	}))
+}
+
+// node returns a node that runs its local configuration, and that nobody has
+// assigned another one.
+func node(t *testing.T, i int) *nodetest.Subject {
+	t.Helper()
+	if shared.nodes[i] == nil {
+		n := nodetest.New(t, shared.Cluster, fmt.Sprintf("worker-%d", i), "--config-trial-duration=2s")
+		n.Kubelet = append(n.Kubelet, "--node-labels=pool=workers")
+		shared.nodes[i] = n
+		n.Up()
+	}
+
+	n := shared.nodes[i].In(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			n.ShowLog()
+		}
+	})
+	for _, pod := range assert.Value(n.Pods(t.Context()))(t) { // of another test
+		n.DeletePods(strings.TrimPrefix(pod.Name, n.Node.Name()+"-"))
+	}
+
+	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
+	n.Says("True", "LocalInit", "using current (init)")
+	n.Arrived()
+
+	return n
+}
 
 // assign creates a ConfigMap with a drop-in, and assigns it. A comment makes it
 // new to the node, which remembers the contents of other tests.
@@ -154,11 +214,8 @@ resources: {maxPods: 123}
 	steady.End(t)
 	assert.NoError(t, syscall.Kill(n.RunningPID(), syscall.SIGKILL))
 	n.Eventually("the kubelet is healthy with last-known-good", func(ctx context.Context) error {
-		if revision, _, err := n.Running(); err != nil || revision != string(before.UID) {
-			return fmt.Errorf("it runs %q, want %s: %w", revision, before.UID, err)
-		}
-
-		return n.Healthy(ctx)
+		revision, _, err := n.Running()
+		return errors.Join(err, assert.Unless(revision == string(before.UID), "it runs %q, want %s", revision, before.UID), n.Healthy(ctx))
 	})
 	n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using last-known-good (UID: %s)", before.UID))
 	assert.NoError(t, n.Cluster.StartAPIServer(t.Context()))
@@ -191,4 +248,98 @@ func TestAChangeThatWouldCostPodsWaitsUntilTheyHaveMoved(t *testing.T) {
 	delete(before, "worker-0-3")
 	n.SameContainers(before)
 	n.KubeletHas("maxPods", 2)
+}
+
+// fleet is the nodes of a rollout that a person steers with `kubectl evenkeel`.
+type fleet [2]*nodetest.Subject
+
+// has waits until all nodes run a number of maxPods.
+func (f fleet) has(t *testing.T, maxPods int) {
+	t.Helper()
+	for _, n := range f {
+		n.In(t).KubeletHas("maxPods", maxPods)
+	}
+}
+
+// canary returns the node that has a revision, and the other one.
+func (f fleet) canary(t *testing.T, revision int64) (canary, other *nodetest.Subject) {
+	t.Helper()
+	has := func(n *nodetest.Subject) bool {
+		r := source(n.In(t)).RolloutRef
+		return r != nil && r.Revision == revision
+	}
+	first := has(f[0])
+	assert.Must(t, first != has(f[1]), "not exactly one node has revision %d", revision)
+	if first {
+		return f[0].In(t), f[1].In(t)
+	}
+
+	return f[1].In(t), f[0].In(t)
+}
+
+// source is what a node is assigned.
+func source(n *nodetest.Subject) v1alpha1.NodeConfigSource {
+	n.T.Helper()
+	return ptr.Deref(assert.Value(n.Get(n.T.Context()))(n.T).Spec.ConfigSource, v1alpha1.NodeConfigSource{})
+}
+
+func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
+	f := fleet{node(t, 0), node(t, 1)}
+	f[0].Controlled()
+	t.Cleanup(func() {
+		rollout := f[0].Kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/workers")
+		assert.OK(t, rollout.Do(context.Background()).Error())
+	})
+	var good types.UID
+	step := func(name string, do func(t *testing.T)) {
+		if !t.Failed() {
+			t.Run(name, do)
+		}
+	}
+	step("a rollout changes several nodes, one after another", func(t *testing.T) {
+		n := f[0].In(t)
+		n.Push("workers", map[string]any{"maxPods": 125}, "--selector=pool=workers", "--steps=1,pause,100%", "--max-unavailable=1")
+		n.RolloutEnds("workers", 4) // it needs approval
+		f.canary(t, 1)
+		n.Plugin(0, []string{"rollout", "approve", "workers"})
+		n.RolloutEnds("workers", 0, "2 of 2 nodes updated")
+		f.has(t, 125)
+		good = source(n).ConfigMapRef.UID
+		for _, n := range f {
+			is := assert.Value(n.Get(t.Context()))(t).Status.LastKnownGood
+			assert.That(t, is != nil && is.UID == good, "%s: last-known-good is %+v", n.Node.Name(), is)
+		}
+	})
+	step("a bad configuration halts it at the first node, which rolls back by itself", func(t *testing.T) {
+		n := f[0].In(t)
+		undisturbed := map[*nodetest.Subject]*nodetest.Steady{f[0]: f[0].In(t).Steady(), f[1]: f[1].In(t).Steady()}
+		n.Push("workers", crashing)
+		n.RolloutEnds("workers", 2, "Halted", v1alpha1.ReasonCrashLooped)
+		canary, other := f.canary(t, 2)
+		n.Plugin(2, []string{"rollout", "status", "workers"}, "Halted", canary.Node.Name()+" "+v1alpha1.ReasonCrashLooped)
+		n.Plugin(0, []string{"node", canary.Node.Name()}, v1alpha1.ReasonCrashLooped)
+		for subject, steady := range undisturbed {
+			if subject.Node == other.Node {
+				steady.End(t)
+			}
+		}
+
+		assert.That(t, source(other).ConfigMapRef.UID == good, "%s is assigned %+v", other.Node.Name(), source(other))
+		canary.Arrived()
+		f.has(t, 125)
+	})
+	step("undo returns to the last revision that succeeded", func(t *testing.T) {
+		n := f[0].In(t)
+		canary, other := f.canary(t, 2)
+		steady := other.Steady()
+		n.Plugin(0, []string{"rollout", "undo", "workers"}, "the configuration of revision 1 is the target")
+		n.RolloutEnds("workers", 0, "Complete") // without an approval: the revision has succeeded before
+		canary.Eventually("the first node is assigned what was good", func(context.Context) error {
+			s := source(canary)
+			return assert.Unless(s.ConfigMapRef != nil && s.ConfigMapRef.UID == good && s.RolloutRef.Revision == 3, "it is assigned %+v", s)
+		})
+		canary.Says("True", "AllChecksPassed", string(good))
+		f.has(t, 125)
+		steady.End(t)
+	})
 }
