@@ -4,11 +4,22 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -80,4 +91,196 @@ func TestAValueWithANewlineStaysInTheComment(t *testing.T) {
 	comment(&out, "Flags:", []string{"--a=b\nmaxPods: 1"})
 	want := "# Flags:\n#   --a=b\\nmaxPods: 1\n"
 	assert.That(t, out.String() == want, "got %q, want %q", out.String(), want)
+}
+
+// fakeInstaller has the command line of a unit, and records the request.
+type fakeInstaller struct {
+	agent, kubelet []string
+	refused        error
+	install        func() error // nil: it succeeds
+	request        *install.Request
+}
+
+func (f *fakeInstaller) CommandLine(context.Context, install.Request) (agent, kubelet []string, err error) {
+	return f.agent, f.kubelet, f.refused
+}
+
+func (f *fakeInstaller) Install(_ context.Context, r install.Request) (string, error) {
+	f.request = &r
+	if f.install != nil {
+		return "", f.install()
+	}
+
+	return "the agent runs", nil
+}
+
+// unitWith returns the installer of a unit that runs a fake kubelet with these
+// flags, and the directory for drop-ins.
+func unitWith(t *testing.T, flags ...string) (f *fakeInstaller, dir string) {
+	t.Helper()
+	work := t.TempDir()
+	kubelet := filepath.Join(work, "kubelet")
+	assert.NoError(t, os.WriteFile(kubelet, []byte(flaggedKubelet), 0o755))
+
+	return &fakeInstaller{agent: []string{"--dynamic-config-dir=" + filepath.Join(work, "state")}, kubelet: append([]string{kubelet}, flags...)},
+		filepath.Join(work, "etc", "kubelet.conf.d")
+}
+
+func (f *fakeInstaller) apply(t *testing.T, dir string) (string, error) {
+	t.Helper()
+	return applyFlags(t.Context(), f, install.Request{Keep: true, Unit: "kubelet.service"}, dir)
+}
+
+func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
+	f, dir := unitWith(t, "--max-pods=250", "--node-labels=a=b")
+	words, err := f.apply(t, dir)
+	assert.NoError(t, err)
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	assert.Must(t, len(files) == 1 && words == "the agent runs; "+files[0]+" replaces flags of the kubelet", "%q, files %q", words, files)
+	data, err := os.ReadFile(files[0])
+	want := "# Replaces the kubelet's flags: [\"--max-pods=250\"]\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"
+	assert.That(t, err == nil && string(data) == want, "got %q, %v", data, err)
+	if want := append(f.agent, "--flags-dropin="+files[0]); f.request.Keep || !slices.Equal(f.request.Flags, want) || f.request.Unit != "kubelet.service" {
+		t.Errorf("the request is %+v", f.request)
+	}
+
+	o := assert.Value(parseAgentFlags(f.request.Flags))(t)
+	k := assert.Value(component.ParseKubelet(f.kubelet))(t)
+	if k, err = o.replaceFlags(k); err != nil || !slices.Equal(k.Args, []string{"--config-dir=" + dir, "--node-labels=a=b"}) {
+		t.Errorf("the agent runs %q, %v", k.Args, err)
+	}
+	if _, err := f.apply(t, dir); err == nil || err.Error() != files[0]+" replaces flags of the kubelet already, or is left over: remove it to replace them again; nothing was changed" {
+		t.Errorf("again: %v", err)
+	}
+}
+
+func TestFlagsAreReplacedInTheKubeletsOwnDirectory(t *testing.T) {
+	own := t.TempDir()
+	f, dir := unitWith(t, "--max-pods=250", "--config-dir="+own+"/")
+	assert.NoError(t, os.WriteFile(filepath.Join(own, "10-own.conf"), []byte("maxPods: 7\n"), 0o600))
+	words, err := f.apply(t, dir)
+	assert.That(t, err == nil && strings.HasPrefix(words, "the agent runs; "+own+"/99-evenkeel-flags-"), "%q, %v", words, err)
+}
+
+func TestADropInIsRemovedIfItsAgentIsNotInstalled(t *testing.T) {
+	for name, fails := range map[string]error{"taken back": install.ErrTakenBack, "refused": errors.New("the node is not healthy")} {
+		f, dir := unitWith(t, "--max-pods=250")
+		f.install = func() error { return fails }
+		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
+		_, err := os.Stat(dir)
+		assert.That(t, os.IsNotExist(err) && f.request != nil, "%s: %s: %v, request %+v", name, dir, err, f.request)
+
+		assert.NoError(t, os.MkdirAll(dir, 0o755))
+		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
+		left, err := os.ReadDir(dir)
+		assert.That(t, err == nil && len(left) == 0, "%s: left %v, %v", name, left, err)
+	}
+
+	f, dir := unitWith(t, "--max-pods=250")
+	f.install = func() error { return errors.Join(install.ErrTakenBack, os.RemoveAll(dir)) }
+	_, err := f.apply(t, dir)
+	assert.That(t, errors.Is(err, install.ErrTakenBack) && errors.Is(err, os.ErrNotExist), "a drop-in that cannot be removed: %v", err)
+}
+
+func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
+	own := t.TempDir()
+	assert.NoError(t, os.WriteFile(filepath.Join(own, "zz.conf"), []byte("maxPods: 7\n"), 0o600))
+	for name, c := range map[string]struct {
+		flags []string
+		with  func(f *fakeInstaller, dir *string)
+		want  string
+	}{
+		"a unit that cannot be wrapped":   {nil, func(f *fakeInstaller, _ *string) { f.refused = errors.New("no unit") }, "no unit"},
+		"a flag that the agent lost":      {nil, func(f *fakeInstaller, _ *string) { f.agent = []string{"--lost"} }, "flags of the agent: unknown flag: --lost"},
+		"a relative directory":            {[]string{"--max-pods=250", "--config-dir=conf.d"}, nil, `the kubelet's --config-dir must be an absolute path, not "conf.d"`},
+		"a directory that is no pattern":  {[]string{"--max-pods=250"}, func(_ *fakeInstaller, dir *string) { *dir = "/[" }, "syntax error in pattern"},
+		"a directory that cannot be made": {[]string{"--max-pods=250"}, func(f *fakeInstaller, dir *string) { *dir = f.kubelet[0] + "/d" }, "stat "},
+		"a kubelet that fails":            {[]string{"--broken"}, nil, "cannot convert the kubelet's flags: the present command line: broken"},
+		"another meaning": {[]string{"--max-pods=250", "--deaf"}, nil,
+			"no drop-in is equivalent to the flags: maxPods would be 110 instead of 250; nothing was changed"},
+		"a file that overrides the drop-in": {[]string{"--max-pods=250", "--config-dir=" + own}, nil, own + "/99-evenkeel-flags-"},
+		"a kubelet that refuses the file": {[]string{"--max-pods=250", "--picky"}, nil,
+			"cannot compare the kubelet's configuration with and without its flags: rejected: picky"},
+	} {
+		f, dir := unitWith(t, c.flags...)
+		if c.with != nil {
+			c.with(f, &dir)
+		}
+
+		words, err := f.apply(t, dir)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want) && words == "" && f.request == nil,
+			"%s: %q, %v, request %+v; want %s", name, words, err, f.request, c.want)
+
+		left, _ := filepath.Glob(filepath.Join(dir, "*"))
+		assert.That(t, left == nil, "%s: left %q", name, left)
+	}
+
+	left, _ := filepath.Glob(own + "/99-*")
+	assert.That(t, left == nil, "left %q", left)
+
+	f, dir := unitWith(t, "--node-labels=a=b")
+	if words, err := f.apply(t, dir); err != nil || words != "no flag of the kubelet can be removed: nothing to do" || f.request != nil {
+		t.Errorf("without such a flag: %q, %v, request %+v", words, err, f.request)
+	}
+}
+
+func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
+	initDir, state, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "file")
+	for path, content := range map[string]string{filepath.Join(initDir, "kubelet"): "x", file: ""} {
+		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+
+	store := assert.Value(checkpoint.Open(atomicfile.OS{}, state, "v1.37.2", nil))(t)
+	assigned := trial.Config{Revision: "u1", ConfigRevision: v1alpha1.ConfigRevision{Namespace: "n", Name: "c", UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}
+	assert.NoError(t, store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}))
+	for _, c := range []struct{ flag, want string }{
+		{"--init-config-dir=" + initDir, initDir + "/kubelet of --init-config-dir replaces the kubelet's drop-ins: put the fields into that file"},
+		{"--init-config-dir=" + file, "--init-config-dir " + file + " is not a directory that can be read"},
+		{"--dynamic-config-dir=" + state, "this node has a configuration from the API, which its flags override too"},
+		{"--dynamic-config-dir=" + file, "dynamic config directory: "},
+	} {
+		f, dir := unitWith(t, "--max-pods=250")
+		f.agent = []string{c.flag}
+		_, err := f.apply(t, dir)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want) && f.request == nil, "%s: %v, want %s", c.flag, err, c.want)
+	}
+}
+
+func TestADropInThatIsGoneIsNotTheSame(t *testing.T) {
+	f, _ := unitWith(t)
+	err := withHostKubelet(&options{given: func(string) bool { return false }}, f.kubelet, func(host *agent.HostKubelet) error {
+		return (&options{}).checkSame(t.Context(), host, "/none.conf")
+	})
+	assert.Error(t, err, "/none.conf: open /none.conf: no such file or directory")
+}
+
+func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
+	initDir := t.TempDir()
+	missing, initFile := filepath.Join(initDir, "none.conf"), filepath.Join(initDir, "kubelet")
+	assert.NoError(t, os.WriteFile(initFile, nil, 0o600))
+	k := assert.Value(component.ParseKubelet([]string{"/usr/bin/kubelet", "--max-pods=250"}))(t)
+	for _, c := range []struct {
+		o    options
+		want string
+	}{
+		{options{flagsDropin: missing}, "--flags-dropin " + missing + ": open " + missing + ": no such file or directory"},
+		{options{flagsDropin: missing, initConfigDir: initDir}, "--flags-dropin " + missing + ": " + initFile + " of --init-config-dir replaces the kubelet's drop-ins"},
+		{options{flagsDropin: missing, initConfigDir: missing}, "--flags-dropin " + missing + ": --init-config-dir " + missing + " is not a directory that can be read"},
+	} {
+		got, err := c.o.replaceFlags(k)
+		assert.That(t, got == k && err != nil && err.Error() == c.want, "%v, %v, want %s", got, err, c.want)
+	}
+
+	assert.Returns(t, k, "without the flag")((&options{}).replaceFlags(k))
+	wantUsage(t, assert.Err(parseAgentFlags([]string{"--flags-dropin=relative"})), `--flags-dropin must be an absolute path, not "relative"`)
+}
+
+func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
+	f, _ := unitWith(t, "--max-pods=250", "--hostname-override=n")
+	flags := append(f.agent, "--flags-dropin=/none.conf")
+	checked, err := checkAgent(t.Context(), flags, f.kubelet, false)
+	want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: open /none.conf: no such file or directory"
+	assert.That(t, err == nil && slices.Contains(checked.Warnings, want), "%q, %v", checked.Warnings, err)
+	checked, err = checkAgent(t.Context(), flags, f.kubelet, true)
+	assert.That(t, err == nil && len(checked.Warnings) == 0, "without the agent: %q, %v", checked.Warnings, err)
 }

@@ -160,3 +160,17 @@ func TestStatusAsJSONHasTheVeryWords(t *testing.T) {
 	want := strings.ToValidUTF8(evil, "\ufffd")
 	assert.That(t, s.Running != nil && s.Running.Error == want && s.Bad[0].Detail == want, "got %+v, want %q", s, want)
 }
+
+// A kubelet quotes its command line and its local configuration in errors.
+func TestTheSecretsOfAKubeletAreHiddenInMessages(t *testing.T) {
+	dir := t.TempDir()
+	kubelet, config := filepath.Join(dir, "kubelet"), filepath.Join(dir, "config.yaml")
+	assert.NoError(t, os.WriteFile(kubelet, []byte(flaggedKubelet), 0o755))
+	assert.NoError(t, os.WriteFile(config, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodURLHeader: {X: [s.fromthefile]}\n"), 0o600))
+	args := []string{kubelet, "--config=" + config, "--manifest-url=https://vault/s.inthepath", "--manifest-url-header=X-Vault-Token:s.0123456789"}
+	assert.NoError(t, withHostKubelet(&options{given: func(string) bool { return false }}, args, func(host *agent.HostKubelet) error {
+		got := secretsOf(host)("cannot read https://vault/s.inthepath with X-Vault-Token s.0123456789 and s.fromthefile")
+		assert.Equal(t, got, "cannot read https://vault/masked with X-Vault-Token masked and masked", "message")
+		return nil
+	}))
+}

@@ -5,11 +5,16 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestMain(m *testing.M) {
@@ -30,4 +35,15 @@ func fails(ts *testscript.TestScript, _ bool, args []string) {
 	if !errors.As(err, &ended) || ended.ExitCode() != want {
 		ts.Fatalf("evenkeel-controller %q: got %v, want exit code %d", args[1:], err, want)
 	}
+}
+
+func TestTheFlagsInTheChartsExamplesExist(t *testing.T) {
+	values := assert.Value(os.ReadFile("../../charts/evenkeel/values.yaml"))(t)
+	found := regexp.MustCompile(`(?s)\ncontroller:.*?Additional flags, such as \["([^"]*)"\]`).FindSubmatch(values)
+	assert.Must(t, found != nil, "values.yaml has no example of controller.args")
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o := &options{}
+	o.bind(f)
+	assert.NoError(t, f.Parse([]string{string(found[1])}))
+	assert.NoError(t, o.check())
 }

@@ -6,11 +6,11 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,55 +81,19 @@ func serve(t *testing.T, args ...string) *page {
 	return &page{t, address, token}
 }
 
-// get reads an answer of the API until use returns no error.
-func (p *page) get(path string, use func(io.Reader) error) {
+// shows waits until an answer of the API has all the words, and returns it.
+func (p *page) shows(path string, words ...string) (text string) {
 	p.t.Helper()
 	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.address+strings.TrimPrefix(path, "/"), nil)
 	assert.NoError(p.t, err)
 	r.Header.Set("Authorization", "Bearer "+p.token)
-	answer := assert.Value(http.DefaultClient.Do(r))(p.t)
-	defer answer.Body.Close()
-	assert.NoError(p.t, use(answer.Body), path, "answers", answer.Status)
-}
+	defer func() { assert.That(p.t, !p.t.Failed(), "%s answers %s", path, text) }()
+	assert.Eventually(p.t, fmt.Sprintf("%s has %q", path, words), func() bool {
+		answer := assert.Value(http.DefaultClient.Do(r))(p.t)
+		defer answer.Body.Close()
+		text = string(assert.Value(io.ReadAll(answer.Body))(p.t))
 
-// event is what a test reads from the feed.
-type event struct {
-	Rest *struct {
-		Ready   bool
-		Trouble []struct{ Why string }
-		Rights  struct {
-			MayPatch, MayListNodes bool
-			Words                  string
-		}
-	}
-}
-
-// await reads a feed until an event has what a test wants.
-func (p *page) await(path string, wanted func(event) bool) {
-	p.t.Helper()
-	p.get(path, func(body io.Reader) error {
-		lines := bufio.NewScanner(body)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
-				var e event
-				if err := json.Unmarshal([]byte(data), &e); err != nil || e.Rest != nil && wanted(e) {
-					return err
-				}
-			}
-		}
-
-		return errors.Join(errors.New("the feed ends"), lines.Err())
-	})
-}
-
-// answer reads an answer of the API as text.
-func (p *page) answer(path string) (text string) {
-	p.t.Helper()
-	p.get(path, func(body io.Reader) error {
-		data, err := io.ReadAll(body)
-		text = string(data)
-		return err
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 	})
 
 	return text
@@ -174,39 +138,22 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 		ReportingController: "evenkeel-controller", ReportingInstance: "evenkeel-controller-1",
 	}, metav1.CreateOptions{})))
 
-	wants := func(what, text string, words ...string) {
-		t.Helper()
-		for _, w := range words {
-			assert.That(t, strings.Contains(text, w), "%s lacks %s: %s", what, w, text)
-		}
-	}
-
-	wants("what it is about without --context", serve(t, "--kubeconfig="+contexts(t)).answer("/api/about"), `"clusters":[{"id":0,"context":"here",`)
+	serve(t, "--kubeconfig="+contexts(t)).shows("/api/about", `"clusters":[{"id":0,"context":"here",`)
 	p := serve(t, "--context=away", "--context", "here", "--context=here", "--kubeconfig="+contexts(t))
-	wants("what it is about", p.answer("/api/about"),
-		`"clusters":[{"id":0,"context":"away",`, `},{"id":1,"context":"here","server":"`+cluster.AdminConfig().Host+`"}]`)
-	p.await("/api/clusters/0/feed", func(e event) bool {
-		return !e.Rest.Ready && len(e.Rest.Trouble) > 0 && strings.Contains(e.Rest.Trouble[0].Why, "connection refused")
-	})
-	p.await("/api/clusters/1/feed", func(e event) bool {
-		return e.Rest.Ready && len(e.Rest.Trouble) == 0 && e.Rest.Rights.MayPatch && e.Rest.Rights.MayListNodes
-	})
-	log := p.answer("/api/clusters/1/rollouts/logged/log")
-	wants("the log", log, `"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`,
+	p.shows("/api/about", `"clusters":[{"id":0,"context":"away",`, `},{"id":1,"context":"here","server":"`+cluster.AdminConfig().Host+`"}]`)
+	p.shows("/api/summaries", `{"id":0,"context":"away","ready":false,`, `"words":"the API server does not answer"`, `"context":"here","ready":true,`)
+	log := p.shows("/api/clusters/1/rollouts/logged/log", `"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`,
 		`"kind":"Normal","reason":"RolloutStarted","message":"of the controller","source":"Event"`,
 		`"kind":"Warning","reason":"Failed","message":"revision 1 of rollout logged was refused: CrashLooped: the kubelet exited 4 times","source":"Outcome"`)
 	assert.That(t, !strings.Contains(log, `"note"`), "something is missing: %s", log)
-	ofNode := p.answer("/api/clusters/1/rollouts/logged/log?node=logged-a")
-	assert.That(t, strings.Contains(ofNode, "KubeletGivenUp") && !strings.Contains(ofNode, "RolloutStarted"), "of the node alone: %s", ofNode)
+	ofNode := p.shows("/api/clusters/1/rollouts/logged/log?node=logged-a", "KubeletGivenUp")
+	assert.That(t, !strings.Contains(ofNode, "RolloutStarted"), "of the node alone: %s", ofNode)
 
 	viewer := assert.Value(cluster.ClientKubeconfig("page-viewer"))(t)
 	create(t, bindingOf("page-viewer", "evenkeel-view"))
 	assert.NoError(t, allowed(t.Context(), "page-viewer", v1alpha1.GroupName, "nodeconfigs"))
 	p = serve(t, "--kubeconfig="+viewer)
-	p.await("/api/clusters/0/feed", func(e event) bool {
-		return e.Rest.Ready && len(e.Rest.Trouble) == 0 && !e.Rest.Rights.MayPatch && strings.HasPrefix(e.Rest.Rights.Words, "Read only, and without zones")
-	})
-	wants("a viewer's log", p.answer("/api/clusters/0/rollouts/logged/log"), `"reason":"Failed"`, "you are not allowed to list them in the namespace default")
-	node := p.answer("/api/clusters/0/nodes/logged-a")
-	assert.That(t, strings.Contains(node, `"health":"Failed"`) && !strings.Contains(node, "does not exist"), "a viewer's node is %s", node)
+	p.shows("/api/clusters/0/rollouts/logged/log", `"reason":"Failed"`, "you are not allowed to list them in the namespace default")
+	node := p.shows("/api/clusters/0/nodes/logged-a", `"health":"Failed"`)
+	assert.That(t, !strings.Contains(node, "does not exist"), "a viewer's node is %s", node)
 }

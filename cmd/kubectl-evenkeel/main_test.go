@@ -4,9 +4,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +36,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -333,4 +337,118 @@ func expect(ts *testscript.TestScript, args []string) {
 	if got.String() != args[2] {
 		ts.Fatalf("%s of %s is %q, want %q", args[1], args[0], got, args[2])
 	}
+}
+
+// kubeadm FILE: has the real kubeadm upload all that it keeps in kube-system.
+func runKubeadm(ts *testscript.TestScript, args []string) {
+	ts.Check(cluster.Kubeadm(context.Background(), ts.ReadFile(args[0]), "init phase upload-config all", "init phase addon all"))
+}
+
+// change changes a ConfigMap of kube-system.
+func change(ts *testscript.TestScript, name string, change func(*corev1.ConfigMap)) {
+	ts.Check(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		cm := &corev1.ConfigMap{}
+		if err := admin.Get(context.Background(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm); err != nil {
+			return err
+		}
+
+		change(cm)
+
+		return admin.Update(context.Background(), cm)
+	}))
+}
+
+// edit NAME KEY OLD NEW: replaces a word in what a ConfigMap of kube-system
+// holds, as somebody does by hand.
+func edit(ts *testscript.TestScript, args []string) {
+	change(ts, args[0], func(cm *corev1.ConfigMap) {
+		before := cm.Data[args[1]]
+		if cm.Data[args[1]] = strings.Replace(before, args[2], strings.ReplaceAll(args[3], `\n`, "\n"), 1); cm.Data[args[1]] == before {
+			ts.Fatalf("there is no %q in it", args[2])
+		}
+	})
+}
+
+// old NAME KEY OLD NEW: the same, as an old kubeadm would have generated it:
+// with its signature.
+func old(ts *testscript.TestScript, args []string) {
+	edit(ts, args)
+	change(ts, args[0], func(cm *corev1.ConfigMap) {
+		cm.Annotations[kubeadm.KubeadmSignature] = kubeadm.Signature(cm)
+	})
+}
+
+// supply NAME KEY FILE: puts a user's own into a ConfigMap of kube-system,
+// without a signature.
+func supply(ts *testscript.TestScript, args []string) {
+	change(ts, args[0], func(cm *corev1.ConfigMap) {
+		kubeadm.Unsign(cm)
+		cm.Data[args[1]] = ts.ReadFile(args[2])
+	})
+}
+
+// credentials: puts into the ConfigMap of kube-proxy what nobody should see.
+func credentials(ts *testscript.TestScript, _ []string) {
+	change(ts, "kube-proxy", func(cm *corev1.ConfigMap) {
+		cm.Data["kubeconfig.conf"] += "\n- name: mallory\n  user: {token: TOPSECRET}\n"
+		cm.BinaryData = map[string][]byte{"extra": {0, 1}}
+	})
+}
+
+// reader: gives the user "nobody" the rights to plan, and no more.
+func reader(ts *testscript.TestScript, _ []string) {
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "reader"}
+	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"daemonsets"}, Verbs: []string{"get"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "nobody"}},
+	}
+	grant(ts, role, binding)
+}
+
+// The message of each wrong use in testdata/wrong says what happened, why, and
+// what to do next.
+func TestWrongUsesAreExplained(t *testing.T) {
+	taken := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
+	t.Cleanup(func() {
+		assert.OK(t, taken.Close())
+	})
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	runScripts(t, filepath.Join("testdata", "wrong"), func(env *testscript.Env) {
+		env.Setenv("TAKEN", port)
+		env.Setenv("SERVER", cluster.AdminConfig().Host)
+	})
+}
+
+var (
+	// raw are words of libraries, which say nothing to users.
+	raw = regexp.MustCompile(`unknown reason|invalid character|dial tcp|deadline exceeded|x509:|serializer|failed to get server groups|prevented the request|requested resource|unexpected end|no such file|\bEOF\b`)
+	// next are the words with which messages say what to do.
+	next = regexp.MustCompile(`(?i)\b(use|see|correct|choose|must|omit|needs?|log in|list them|list the nodes|check|get a new|existing|available|did you mean|create|install|takes|an administrator can|ask|kubectl [a-z]+)\b`)
+)
+
+// wrong CODE args...: runs the command line, which must end with this code, and
+// with a message that says what to do.
+func wrong(ts *testscript.TestScript, neg bool, args []string) {
+	exits(ts, neg, append([]string{args[0], "kubectl-evenkeel"}, args[1:]...))
+	text := ts.ReadFile("stderr")
+	if args[0] == "0" {
+		return
+	}
+	if !strings.Contains("\n"+text, "\nerror: ") || !next.MatchString(text) {
+		ts.Fatalf("the message does not say what is wrong and what to do: %s", text)
+	}
+	if words := raw.FindString(text); words != "" || len(text) > 1500 {
+		ts.Fatalf("the message has the raw words %q, or is too long: %s", words, text)
+	}
+}
+
+// huge FILE: creates a file that is larger than any configuration.
+func huge(ts *testscript.TestScript, args []string) {
+	text := fmt.Appendf(nil, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n# %s\n", bytes.Repeat([]byte("x"), 2<<20))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), text, 0o600))
 }
