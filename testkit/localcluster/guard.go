@@ -69,8 +69,9 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (_ string, err e
 	defer must.Catch(&err)
 
 	target := c.tool("localcluster-" + name)
-	source := filepath.Join(c.module, "testkit", "localcluster")
-	if must.Get(newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"), filepath.Join(c.module, "testkit", "procs"))) {
+	testkit := filepath.Join(c.module, "testkit")
+	source := filepath.Join(testkit, "localcluster")
+	if must.Get(newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"), filepath.Join(testkit, "must"), filepath.Join(testkit, "procs"))) {
 		return target, nil
 	}
 

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
@@ -83,40 +84,37 @@ func Processes(dir string) []procs.Process {
 }
 
 func killProcesses(dir string, spared []int) error {
-	return killAll(dir, func() (pids []int, err error) {
+	return killAll(dir, func() (pids []int) {
 		for _, p := range Processes(dir) {
 			if !slices.Contains(spared, p.PID) {
 				pids = append(pids, p.PID)
 			}
 		}
 
-		return pids, nil
+		return pids
 	})
 }
 
 // killAll kills the processes that find returns, until it returns none: a dying
 // process may have started another.
-func killAll(dir string, find func() ([]int, error)) error {
-	return eventually(func() error {
-		pids, err := find()
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-
+func killAll(dir string, find func() []int) error {
+	return eventually(func() {
+		pids := find()
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // fails only if it has ended
 		}
 
-		return fmt.Errorf("processes of %s did not end: %v", dir, pids)
+		must.That(len(pids) == 0, "processes of %s did not end: %v", dir, pids)
 	})
 }
 
-func eventually(try func() error) error {
+// eventually calls try until it does not end at an error.
+func eventually(try func()) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.Now().Add(timeout)
 	for {
-		err := try()
+		err := must.Try(try)
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -127,34 +125,29 @@ func eventually(try func() error) error {
 
 // removeCgroup kills what runs in the node's cgroup and removes it, in every
 // hierarchy.
-func removeCgroup(dir string) error {
-	name, err := readSweepFile(dir, CgroupFile)
-	if err != nil || name == "" {
-		return err
-	}
+func removeCgroup(dir string) (err error) {
+	defer must.Catch(&err)
 
-	mounts, err := Mounts()
-	if err != nil {
-		return err
+	name := must.Get(readSweepFile(dir, CgroupFile))
+	if name == "" {
+		return nil
 	}
 
 	var errs []error
-	for _, m := range mounts {
+	for _, m := range must.Get(Mounts()) {
 		if m.Type != "cgroup" && m.Type != "cgroup2" {
 			continue
 		}
 
 		root := filepath.Join(m.Path, name)
-		errs = append(errs, killAll(dir, func() ([]int, error) { return cgroupProcesses(root) }))
-		errs = append(errs, RemoveCgroup(root))
+		errs = append(errs, killAll(dir, func() []int { return cgroupProcesses(root) }), RemoveCgroup(root))
 	}
 
 	return errors.Join(errs...)
 }
 
-func cgroupProcesses(root string) ([]int, error) {
-	var pids []int
-	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+func cgroupProcesses(root string) (pids []int) {
+	must.OK(filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
@@ -176,41 +169,30 @@ func cgroupProcesses(root string) ([]int, error) {
 		}
 
 		return nil
-	})
+	}))
 
-	return pids, err
+	return pids
 }
 
 // RemoveCgroup removes a cgroup and its descendants as soon as their last
 // process has ended.
 func RemoveCgroup(root string) error {
-	return eventually(func() error { return removeDirs(root) })
+	return eventually(func() { removeDirs(root) })
 }
 
 // removeDirs removes a tree of directories without removing files: the files of
 // a cgroup disappear with it.
-func removeDirs(root string) error {
+func removeDirs(root string) {
 	entries, err := os.ReadDir(root)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-
+	must.That(err == nil || errors.Is(err, os.ErrNotExist), "%w", err)
 	for _, entry := range entries {
 		if entry.IsDir() {
-			if err := removeDirs(filepath.Join(root, entry.Name())); err != nil {
-				return err
-			}
+			removeDirs(filepath.Join(root, entry.Name()))
 		}
 	}
 
-	if err := unix.Rmdir(root); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove cgroup %s: %w", root, err)
-	}
-
-	return nil
+	err = unix.Rmdir(root)
+	must.That(err == nil || errors.Is(err, unix.ENOENT), "remove cgroup %s: %w", root, err)
 }
 
 // Mount is one line of /proc/self/mounts.
@@ -231,14 +213,9 @@ func Mounts() ([]Mount, error) {
 }
 
 func unmount(dir string) error {
-	return eventually(func() error {
-		mounts, err := Mounts()
-		if err != nil {
-			return err
-		}
-
+	return eventually(func() {
 		var errs []error
-		for _, m := range slices.Backward(mounts) {
+		for _, m := range slices.Backward(must.Get(Mounts())) {
 			if !strings.HasPrefix(m.Path, dir+"/") {
 				continue
 			}
@@ -247,7 +224,7 @@ func unmount(dir string) error {
 			}
 		}
 
-		return errors.Join(errs...)
+		must.OK(errors.Join(errs...))
 	})
 }
 
@@ -272,10 +249,12 @@ func removeShimSockets(dir string) error {
 
 // removeNetwork removes the node's bridge, and CNI's stored results for the
 // node's pods.
-func removeNetwork(dir string) error {
-	name, err := readSweepFile(dir, BridgeFile)
-	if err != nil || name == "" {
-		return err
+func removeNetwork(dir string) (err error) {
+	defer must.Catch(&err)
+
+	name := must.Get(readSweepFile(dir, BridgeFile))
+	if name == "" {
+		return nil
 	}
 
 	results, err := filepath.Glob(filepath.Join("/var/lib/cni/results", name+"-*"))
@@ -352,16 +331,13 @@ func RemoveBridge(name string) error {
 	})
 }
 
-func withSocket(name string, do func(socket int) error) error {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("bridge %s: %w", name, err)
-	}
+func withSocket(name string, do func(socket int) error) (err error) {
+	defer must.Catch(&err)
 
-	err = errors.Join(do(socket), unix.Close(socket))
-	if err != nil {
-		return fmt.Errorf("bridge %s: %w", name, err)
-	}
+	must.About("bridge "+name, func() {
+		socket := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
+		must.OK(errors.Join(do(socket), unix.Close(socket)))
+	})
 
 	return nil
 }
