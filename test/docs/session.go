@@ -59,18 +59,13 @@ const typed = `eval "$3" || exit; set -a; . "$1"; cd "$PWD" || exit; trap 'expor
 
 // Run types a command and returns what it prints and its exit code. The error
 // says that it did not end.
-func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
-	terminal, keyboard, err := openTerminal()
-	if err != nil {
-		return "", 0, err
-	}
+func (s *Session) Run(ctx context.Context, text string) (_ string, code int, err error) {
+	defer must.Catch(&err)
 
+	terminal, keyboard := must.Get2(openTerminal())
 	defer keyboard.Close()
 	defer terminal.Close()
-	if _, err := keyboard.WriteString("y\ny\ny\n"); err != nil {
-		return "", 0, fmt.Errorf("type the answers: %w", err)
-	}
-
+	must.Get(keyboard.WriteString("y\ny\ny\n")) // the answers
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "bash", "-c", typed, "bash", s.state, text, s.Mounts)
 	cmd.Env = []string{"TERM=dumb", "PATH=" + os.Getenv("PATH")}

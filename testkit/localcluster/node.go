@@ -64,22 +64,16 @@ type Node struct {
 // NewNode makes a node and starts its containerd. The name can be used again
 // after the node's Stop. The error wraps ErrNoNode if the machine lacks
 // something that a node needs.
-func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
-	found, err := findPrograms()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(c.kubelet); err != nil {
-		return nil, fmt.Errorf("run `make tools`: %w", err)
-	}
+func (c *Cluster) NewNode(ctx context.Context, name string) (_ *Node, err error) {
+	defer must.Catch(&err)
 
-	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: found}
+	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: must.Get(findPrograms())}
+	_, missing := os.Stat(c.kubelet)
+	must.That(missing == nil, "run `make tools`: %w", missing)
 	// The longest socket path of containerd and the kubelet; the kernel allows
 	// 107 characters.
-	if longest := filepath.Join(n.dir, "kubelet", "pod-resources", "kubelet.sock"); len(longest) > 107 {
-		return nil, fmt.Errorf("the cluster's directory is too long for the sockets of a node: %s", longest)
-	}
-
+	longest := filepath.Join(n.dir, "kubelet", "pod-resources", "kubelet.sock")
+	must.That(len(longest) <= 107, "the cluster's directory is too long for the sockets of a node: %s", longest)
 	c.mu.Lock()
 	if c.stopped || c.nodes[name] != nil {
 		c.mu.Unlock()

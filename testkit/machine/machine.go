@@ -169,11 +169,13 @@ func (m *Machine) Policy(ctx context.Context, policy string) error {
 
 // makeCgroups makes the machine's root cgroup: with controllers of cgroup v1 in
 // each of their hierarchies, otherwise only in those that systemd uses.
-func (m *Machine) makeCgroups(controllers bool) error {
+func (m *Machine) makeCgroups(controllers bool) (err error) {
+	defer must.Catch(&err)
+
 	hierarchies := []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}
-	if entries, err := os.ReadDir("/sys/fs/cgroup"); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnsupported, err)
-	} else if _, second := os.Stat("/sys/fs/cgroup/cgroup.procs"); controllers && second != nil {
+	entries, missing := os.ReadDir("/sys/fs/cgroup")
+	must.That(missing == nil, "%w: %w", ErrUnsupported, missing)
+	if _, second := os.Stat("/sys/fs/cgroup/cgroup.procs"); controllers && second != nil {
 		for _, e := range entries {
 			hierarchies = append(hierarchies, filepath.Join("/sys/fs/cgroup", e.Name()))
 		}
@@ -186,10 +188,8 @@ func (m *Machine) makeCgroups(controllers bool) error {
 		}
 
 		path := filepath.Join(h, fmt.Sprintf("evkmachine-%d-%s", os.Getpid(), filepath.Base(m.dir)))
-		if err := os.Mkdir(path, 0o755); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnsupported, err)
-		}
-
+		failed := os.Mkdir(path, 0o755)
+		must.That(failed == nil, "%w: %w", ErrUnsupported, failed)
 		m.cgroups = append(m.cgroups, path)
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // an empty cpuset of cgroup v1 cannot run anything
 			if data, err := os.ReadFile(filepath.Join(h, file)); err == nil {
@@ -198,9 +198,7 @@ func (m *Machine) makeCgroups(controllers bool) error {
 		}
 	}
 
-	if len(m.cgroups) == 0 {
-		return fmt.Errorf("%w: no cgroups are mounted", ErrUnsupported)
-	}
+	must.That(len(m.cgroups) > 0, "%w: no cgroups are mounted", ErrUnsupported)
 
 	return nil
 }
