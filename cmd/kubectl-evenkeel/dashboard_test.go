@@ -141,8 +141,10 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 	serve(t, "--kubeconfig="+contexts(t)).shows("/api/about", `"clusters":[{"id":0,"context":"here",`)
 	p := serve(t, "--context=away", "--context", "here", "--context=here", "--kubeconfig="+contexts(t))
 	p.shows("/api/about", `"clusters":[{"id":0,"context":"away",`, `},{"id":1,"context":"here","server":"`+cluster.AdminConfig().Host+`"}]`)
-	p.shows("/api/summaries", `{"id":0,"context":"away","ready":false,`, `"words":"the API server does not answer"`, `"context":"here","ready":true,`)
-	log := p.shows("/api/clusters/1/rollouts/logged/log", `"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`,
+	p.shows("/api/summaries", `{"id":0,"context":"away","ready":false,`, `"words":"the API server does not answer"`,
+		`"context":"here","ready":true,`)
+	log := p.shows("/api/clusters/1/rollouts/logged/log",
+		`"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`,
 		`"kind":"Normal","reason":"RolloutStarted","message":"of the controller","source":"Event"`,
 		`"kind":"Warning","reason":"Failed","message":"revision 1 of rollout logged was refused: CrashLooped: the kubelet exited 4 times","source":"Outcome"`)
 	assert.That(t, !strings.Contains(log, `"note"`), "something is missing: %s", log)

@@ -97,7 +97,8 @@ func Parse(page string) (commands []Command, err error) {
 		}
 
 		language, begin := m[2], i+1
-		must.That(slices.Contains(Languages, language), "line %d: the language of a block is %q: it must be one of %q", begin, language, Languages)
+		must.That(slices.Contains(Languages, language),
+			"line %d: the language of a block is %q: it must be one of %q", begin, language, Languages)
 		must.That(len(pending) == 0 || language == "console", stray, at)
 		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != "```"; i++ {
 			must.That(language == "console" || !prompt.MatchString(lines[i]), outside, i+1)

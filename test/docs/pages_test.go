@@ -199,7 +199,8 @@ func editor(script string) step {
 
 // helm builds helm.
 func helm(w *world) {
-	build := exec.Command("go", "build", "-C", root+"/tools/helm", "-trimpath", "-o", filepath.Join(w.workdir, "bin", "helm"), "helm.sh/helm/v3/cmd/helm")
+	program := filepath.Join(w.workdir, "bin", "helm")
+	build := exec.Command("go", "build", "-C", root+"/tools/helm", "-trimpath", "-o", program, "helm.sh/helm/v3/cmd/helm")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	assert.Must(w.t, err == nil, "build helm: %v: %s", err, out)

@@ -251,8 +251,8 @@ func (n *node) is(w want) *v1alpha1.NodeConfig {
 	n.t.Helper()
 	return n.Awaits(fmt.Sprintf("ConfigOK is %+v", w), func(nc *v1alpha1.NodeConfig) error {
 		c := bed.ConfigOK(nc)
-		must.That(string(c.Status) == w.status && c.Reason == w.reason && withoutInAll(c.Message) == w.message+": "+w.cause && c.ObservedGeneration == nc.Generation,
-			"NodeConfig of generation %d: %s, %s, %q at %d; error %q", nc.Generation, c.Status, c.Reason, c.Message, c.ObservedGeneration, nc.Status.Error)
+		must.That(string(c.Status) == w.status && c.Reason == w.reason && withoutInAll(c.Message) == w.message+": "+w.cause &&
+			c.ObservedGeneration == nc.Generation, "NodeConfig of generation %d: %+v; error %q", nc.Generation, c, nc.Status.Error)
 		must.That((w.err != "" || nc.Status.Error == "") && strings.HasPrefix(nc.Status.Error, w.err), "status.error is %q", nc.Status.Error)
 
 		return n.nodeSays(n.t.Context(), w)
@@ -286,7 +286,8 @@ func (n *node) recorded(current, lastKnownGood string) {
 		view := must.Get(checkpoint.ReadOnly(atomicfile.OS{}, n.Dir, ""))
 		is, lkg := view.State.Current.Revision, view.State.LastKnownGood.Revision
 
-		return assert.Unless(is == current && lkg == lastKnownGood, "current is %q, last-known-good %q, want %q and %q", is, lkg, current, lastKnownGood)
+		return assert.Unless(is == current && lkg == lastKnownGood,
+			"current is %q, last-known-good %q, want %q and %q", is, lkg, current, lastKnownGood)
 	})
 }
 

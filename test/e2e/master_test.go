@@ -214,8 +214,9 @@ func (m *master) rights() {
 func (m *master) edit(changes map[string]any) string {
 	m.t.Helper()
 	data := map[string]string{payload.KeyKubelet: m.text(changes)}
+	configMaps := m.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	applied := applycorev1.ConfigMap("kubelet-"+m.Node.Name(), metav1.NamespaceSystem).WithData(data)
-	m.object = assert.Value(m.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Apply(m.t.Context(), applied, metav1.ApplyOptions{FieldManager: "e2e"}))(m.t)
+	m.object = assert.Value(configMaps.Apply(m.t.Context(), applied, metav1.ApplyOptions{FieldManager: "e2e"}))(m.t)
 
 	return string(m.object.UID) + "-" + payload.Digest(payload.KeyKubelet, []byte(data[payload.KeyKubelet]))[:12]
 }

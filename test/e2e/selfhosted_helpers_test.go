@@ -285,7 +285,9 @@ func (p *pivot) bootstrapWaits() {
 	p.Eventually("bootstrap waits", func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--target=%d", p.first), "--pid", "--mount",
 			p.Binary, "probe", "--ready", "--socket=/run/evenkeel/probe/bootstrap.sock").CombinedOutput()
-		return errors.Join(err, assert.Unless(strings.HasPrefix(string(out), want) && strings.Contains(string(out), "(evenkeel-agent"), "it says %q", out))
+		waits := strings.HasPrefix(string(out), want) && strings.Contains(string(out), "(evenkeel-agent")
+
+		return errors.Join(err, assert.Unless(waits, "it says %q", out))
 	})
 }
 
@@ -304,7 +306,8 @@ func (p *pivot) work(ctx context.Context) (container string, err error) {
 
 	status := must.Get(p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)).Status
 	containers := status.ContainerStatuses
-	must.That(status.Phase == corev1.PodRunning && len(containers) == 1 && containers[0].State.Running != nil, "it does not run: %s", status.String())
+	must.That(status.Phase == corev1.PodRunning && len(containers) == 1 && containers[0].State.Running != nil,
+		"it does not run: %s", status.String())
 
 	return containers[0].ContainerID, nil
 }

@@ -71,7 +71,8 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (_ string, err e
 	target := c.tool("localcluster-" + name)
 	testkit := filepath.Join(c.module, "testkit")
 	source := filepath.Join(testkit, "localcluster")
-	if must.Get(newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"), filepath.Join(testkit, "must"), filepath.Join(testkit, "procs"))) {
+	if must.Get(newer(target, filepath.Join(source, name), filepath.Join(source, "sweep"),
+		filepath.Join(testkit, "must"), filepath.Join(testkit, "procs"))) {
 		return target, nil
 	}
 
