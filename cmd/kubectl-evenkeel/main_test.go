@@ -190,8 +190,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	code := 0
 	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
+		exit, is := errors.AsType[*exec.ExitError](err)
+		if !is {
 			ts.Fatalf("%v", err)
 		}
 

@@ -33,7 +33,12 @@ func (s *show) keep(ctx context.Context, failure bool) (err error) {
 	fmt.Print("\nEverything keeps running until you press ctrl-C. In another shell:\n\n")
 	// These lines are not wrapped: they are there to be copied.
 	fmt.Printf("   export KUBECONFIG=%s\n   export PATH=%s:$PATH\n", printable.Shell(kubeconfig), path)
-	for _, command := range commands(s.Node.Name(), s.pushed) {
+	commands := []string{"kubectl get nodeconfigs", "kubectl evenkeel nodes", "kubectl evenkeel node " + s.Node.Name()}
+	if s.pushed {
+		commands = append(commands, "kubectl evenkeel rollout status "+rollout)
+	}
+
+	for _, command := range append(commands, "kubectl evenkeel dashboard") {
 		fmt.Println("   " + command)
 	}
 
@@ -49,16 +54,6 @@ func (s *show) keep(ctx context.Context, failure bool) (err error) {
 	<-ctx.Done()
 
 	return nil
-}
-
-// commands are worth typing in the cluster that the demo leaves.
-func commands(node string, pushed bool) []string {
-	list := []string{"kubectl get nodeconfigs", "kubectl evenkeel nodes", "kubectl evenkeel node " + node}
-	if pushed {
-		list = append(list, "kubectl evenkeel rollout status "+rollout)
-	}
-
-	return append(list, "kubectl evenkeel dashboard")
 }
 
 // readableCopy returns the path of a file for the user who started the demo

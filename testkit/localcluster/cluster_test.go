@@ -88,16 +88,13 @@ func runVictim(ctx context.Context) (err error) {
 
 	c := must.Get(Start(ctx, Options{Manifests: os.Getenv(victimEnv)}))
 	client := must.Get(kubernetes.NewForConfig(c.AdminConfig()))
-	n, err := c.NewNode(ctx, "node-a")
-	if errors.Is(err, ErrNoNode) {
+	n, failed := c.NewNode(ctx, "node-a")
+	if errors.Is(failed, ErrNoNode) {
 		fmt.Println("ready", c.Dir(), "none", "none")
 		return nil
 	}
 
-	if err != nil {
-		return err
-	}
-
+	must.OK(failed)
 	must.Get(runKubelet(ctx, n, client))
 	// Not a child with a parent-death signal, as an agent that a test starts is
 	// not.
