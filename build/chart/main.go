@@ -9,11 +9,13 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // value is a part of a manifest that a value of the chart replaces. It occurs
@@ -103,24 +105,16 @@ var templates = []template{
 
 // render returns the templates by name. The error names the manifest that has
 // changed.
-func render(config string) (map[string]string, error) {
+func render(config string) (_ map[string]string, err error) {
+	defer must.Catch(&err)
+
 	made := map[string]string{}
 	for _, t := range templates {
-		raw, err := os.ReadFile(filepath.Join(config, t.source))
-		if err != nil {
-			return nil, err
-		}
-
-		text := string(raw)
-		if strings.Contains(text, "{{") {
-			return nil, fmt.Errorf("%s contains {{", t.source)
-		}
-
+		text := string(must.Get(os.ReadFile(filepath.Join(config, t.source))))
+		must.That(!strings.Contains(text, "{{"), "%s contains {{", t.source)
 		for _, v := range t.values {
-			if n := strings.Count(text, v.from); n != 1 {
-				return nil, fmt.Errorf("%s contains %q %d times, want once: it becomes a value", t.source, v.from, n)
-			}
-
+			n := strings.Count(text, v.from)
+			must.That(n == 1, "%s contains %q %d times, want once: it becomes a value", t.source, v.from, n)
 			text = strings.Replace(text, v.from, v.to, 1)
 		}
 
@@ -138,15 +132,9 @@ func render(config string) (map[string]string, error) {
 }
 
 func main() {
-	made, err := render("config")
-	for name, text := range made {
-		if err == nil {
-			err = os.WriteFile(filepath.Join("charts/evenkeel/templates", name), []byte(text), 0o644)
+	os.Exit(must.Run("chart", func(context.Context) {
+		for name, text := range must.Get(render("config")) {
+			must.OK(os.WriteFile(filepath.Join("charts/evenkeel/templates", name), []byte(text), 0o644))
 		}
-	}
-
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chart:", err)
-		os.Exit(1)
-	}
+	}))
 }

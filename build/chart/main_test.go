@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -74,7 +73,8 @@ func run(t *testing.T, kubeconfig, program string, args ...string) (stdout, stde
 	return out.String(), errOut.String(), err
 }
 
-func must(t *testing.T, kubeconfig, program string, args ...string) string {
+// says runs a program that must succeed, and returns its output.
+func says(t *testing.T, kubeconfig, program string, args ...string) string {
 	t.Helper()
 	out, said, err := run(t, kubeconfig, program, args...)
 	assert.Must(t, err == nil, "%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, said)
@@ -84,7 +84,7 @@ func must(t *testing.T, kubeconfig, program string, args ...string) string {
 // rendered are the objects that helm makes of the chart, by kind and name.
 func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	t.Helper()
-	return objects(t, must(t, os.DevNull, helm, append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0", "--set=image.tag=latest"}, args...)...))
+	return objects(t, says(t, os.DevNull, helm, append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0", "--set=image.tag=latest"}, args...)...))
 }
 
 func TestTheChartOfACloneNamesNoImagesThatNobodyServes(t *testing.T) {
@@ -176,7 +176,7 @@ func TestAChangedManifestWithoutItsValueIsNamed(t *testing.T) {
 
 func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 	kustomized := func(dir string) map[string]map[string]any {
-		return objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+dir))
+		return objects(t, says(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+dir))
 	}
 	for component, value := range map[string]string{
 		"base": "drain.enabled=false", "drain": "drain.enabled=true", "drift": "drift.enabled=true", "startup-taint": "startupTaint.enabled=true",
@@ -189,7 +189,7 @@ func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 }
 
 func TestHelmLintAcceptsTheChart(t *testing.T) {
-	out := must(t, os.DevNull, helm, "lint", "--strict", chart)
+	out := says(t, os.DevNull, helm, "lint", "--strict", chart)
 	assert.That(t, strings.Contains(out, "0 chart(s) failed"), "%v", out)
 }
 
@@ -268,8 +268,8 @@ func TestUnknownValuesAreRejected(t *testing.T) {
 
 func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	c := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
-	kubectl := func(args ...string) string { return must(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", args...) }
-	must(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--set=image.tag=v1", "--timeout", "1m")
+	kubectl := func(args ...string) string { return says(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", args...) }
+	says(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--set=image.tag=v1", "--timeout", "1m")
 	kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.evenkeel.dev", "--timeout=30s")
 
 	// The CRD of an older version, and the next one's.
@@ -278,22 +278,19 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	const runMode = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.status.properties.runMode.type}"
 	got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode)
 	assert.Must(t, got == "", "the older CRD has runMode: %s", got)
-	must(t, c.AdminKubeconfig(), helm, "upgrade", "evenkeel", chart, "-n", "kube-system", "--reuse-values", "--set", "controller.replicas=1")
+	says(t, c.AdminKubeconfig(), helm, "upgrade", "evenkeel", chart, "-n", "kube-system", "--reuse-values", "--set", "controller.replicas=1")
 	got = kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode)
 	assert.That(t, got == "string", "after the upgrade the CRD has runMode %q, want a string", got)
 
 	kubectl("create", "-f", writeFile(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeConfig\nmetadata: {name: a}\n"))
-	must(t, c.AdminKubeconfig(), helm, "uninstall", "evenkeel", "-n", "kube-system")
+	says(t, c.AdminKubeconfig(), helm, "uninstall", "evenkeel", "-n", "kube-system")
 	// All kinds are listed: a kube-apiserver 1.34 or later that deletes a CRD
 	// whose watch cache is not filled can forget that for five minutes.
 	got = kubectl("get", "nodeconfigs,nodeconfigrollouts,nodeconfigpreflights,namespaces", "-o", "name")
-	if !strings.Contains(got, "/a\n") || !strings.Contains(got, "namespace/evenkeel-system\n") {
-		t.Errorf("what people have written is gone with the release: %s", got)
-	}
-	if _, said, err := run(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", "-n", "evenkeel-system", "get", "deployment", "evenkeel-controller"); err == nil || !strings.Contains(said, "not found") {
-		t.Errorf("the controller is still there: %s", errors.Join(err, errors.New(said)))
-	}
-
+	assert.That(t, strings.Contains(got, "/a\n") && strings.Contains(got, "namespace/evenkeel-system\n"),
+		"what people have written is gone with the release: %s", got)
+	_, said, err := run(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", "-n", "evenkeel-system", "get", "deployment", "evenkeel-controller")
+	assert.That(t, err != nil && strings.Contains(said, "not found"), "the controller is still there: %v, %s", err, said)
 	// The last command that `kubectl evenkeel uninstall --purge` names: it has
 	// deleted the CRDs, and what runs.
 	file := filepath.Join(t.TempDir(), "install.yaml")

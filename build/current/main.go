@@ -7,11 +7,13 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // pages have a place for the block, between begin and end. Each has its link to
@@ -28,25 +30,14 @@ const (
 var newest = regexp.MustCompile(`(?m)^## (v\S+)( \(not released yet\))?$`)
 
 func main() {
-	changelog, err := os.ReadFile("CHANGELOG.md")
-	for page, link := range pages {
-		if err != nil {
-			break
+	os.Exit(must.Run("current", func(context.Context) {
+		changelog := must.Get(os.ReadFile("CHANGELOG.md"))
+		for page, link := range pages {
+			text := must.Get(os.ReadFile(page))
+			written := must.Get(write(string(text), link, string(changelog)))
+			must.OK(os.WriteFile(page, []byte(written), 0o644))
 		}
-
-		var text []byte
-		if text, err = os.ReadFile(page); err == nil {
-			var written string
-			if written, err = write(string(text), link, string(changelog)); err == nil {
-				err = os.WriteFile(page, []byte(written), 0o644)
-			}
-		}
-	}
-
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "current:", err)
-		os.Exit(1)
-	}
+	}))
 }
 
 // write returns a page with the block for the newest version of the changelog.

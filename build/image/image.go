@@ -80,10 +80,7 @@ type descriptor struct {
 func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	defer must.Catch(&err)
 
-	if len(i.Programs) == 0 || len(i.References) == 0 {
-		return nil, nil, errors.New("an image needs a name and a program")
-	}
-
+	must.That(len(i.Programs) > 0 && len(i.References) > 0, "an image needs a name and a program")
 	var base []byte
 	if i.Base != "" {
 		base = must.Get(os.ReadFile(i.Base))
@@ -94,10 +91,7 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	for _, p := range i.Programs {
 		program := must.Get(os.ReadFile(p.File))
 		architecture, err := architectureOf(program)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s %w", p.File, err)
-		}
-
+		must.That(err == nil, "%s %w", p.File, err)
 		v := variants[architecture]
 		if v == nil {
 			v = &variant{}
@@ -107,10 +101,7 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 			}
 		}
 
-		if slices.Contains(v.paths, p.Path) {
-			return nil, nil, fmt.Errorf("two programs for %s have the path %s", architecture, p.Path)
-		}
-
+		must.That(!slices.Contains(v.paths, p.Path), "two programs for %s have the path %s", architecture, p.Path)
 		v.paths = append(v.paths, p.Path)
 		v.add(&blobs, must.Get(tarball(entry{strings.TrimPrefix(p.Path, "/"), 0o755, program})))
 	}
@@ -119,11 +110,9 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	first := variants[architectures[0]]
 	var manifests []descriptor
 	for _, architecture := range architectures {
-		if paths := variants[architecture].paths; !slices.Equal(paths, first.paths) {
-			return nil, nil, fmt.Errorf("the programs differ: %s has %s, %s has %s",
-				architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
-		}
-
+		paths := variants[architecture].paths
+		must.That(slices.Equal(paths, first.paths), "the programs differ: %s has %s, %s has %s",
+			architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
 		manifests = append(manifests, i.manifest(&blobs, architecture, variants[architecture]))
 	}
 

@@ -10,9 +10,11 @@ package main
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"os"
 	"path/filepath"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 //go:generate go run .
@@ -27,15 +29,10 @@ const (
 )
 
 func main() {
-	alerts, err := os.ReadFile(filepath.Join(root, Rules))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(root, PrometheusRuleFile), PrometheusRule(alerts), 0o644)
-	}
-
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("rules", func(context.Context) {
+		alerts := must.Get(os.ReadFile(filepath.Join(root, Rules)))
+		must.OK(os.WriteFile(filepath.Join(root, PrometheusRuleFile), PrometheusRule(alerts), 0o644))
+	}))
 }
 
 const head = `# Generated from rules.yaml by make generate: edit rules.yaml.

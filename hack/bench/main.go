@@ -11,8 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -28,19 +26,13 @@ func main() {
 	pods := flag.Int("pods", 60, "number of probed pods for restart")
 	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := must.Try(func() {
+	os.Exit(must.Run("bench", func(ctx context.Context) {
 		if *only == "restart" {
 			restarts(ctx, *kubelets, *pods, *rounds)
 		} else {
 			bench(ctx, *runs, *changed, *idle, *only)
 		}
-	})
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	}))
 }
 
 // bench measures the parts on one node. They and what they call end at the

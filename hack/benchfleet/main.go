@@ -12,11 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -78,13 +76,7 @@ func main() {
 	flag.BoolVar(&b.fsync, "fsync", false, "etcd waits for its disk, as in production")
 	only := flag.String("only", "", "comma-separated parts: plan, rollout, memory; and those that are measured only if named: at-once, restart")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := must.Try(func() { b.run(ctx, *only) })
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchfleet:", err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("benchfleet", func(ctx context.Context) { b.run(ctx, *only) }))
 }
 
 func (b *bench) run(ctx context.Context, only string) {

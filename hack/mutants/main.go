@@ -13,9 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -25,13 +23,7 @@ func main() {
 	only := flag.String("only", "", "run only the patches whose name contains this")
 	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, ".", *only, *verbose)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutants:", err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("mutants", func(ctx context.Context) { must.OK(run(ctx, ".", *only, *verbose)) }))
 }
 
 // run tries all patches and prints a line for each. The error counts those that

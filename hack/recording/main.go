@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -40,15 +41,9 @@ const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" wi
 `
 
 func main() {
-	picture, err := record()
-	if err == nil {
-		err = os.WriteFile(file, []byte(picture), 0o644)
-	}
-
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "recording:", err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("recording", func(context.Context) {
+		must.OK(os.WriteFile(file, []byte(must.Get(record())), 0o644))
+	}))
 }
 
 // record runs the command, and returns the picture.

@@ -17,11 +17,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,13 +34,7 @@ func main() {
 	only := flag.String("only", "", "the parts to run, such as simulation,fuzz (default: all)")
 	flag.IntVar(&s.nice, "nice", 0, "run the tests with this niceness, 0 to 19")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := s.start(ctx, *total, *only)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("soak", func(ctx context.Context) { must.OK(s.start(ctx, *total, *only)) }))
 }
 
 // soak is one run.
@@ -58,26 +50,19 @@ type soak struct {
 func (s *soak) start(ctx context.Context, total time.Duration, only string) (err error) {
 	defer must.Catch(&err)
 
-	if total <= 0 || s.nice < 0 || s.nice > 19 {
-		return errors.New("-time must be positive, and -nice between 0 and 19")
-	}
-
+	must.That(total > 0 && s.nice >= 0 && s.nice <= 19, "-time must be positive, and -nice between 0 and 19")
 	chosen := must.Get(choose(parts, only))
 	s.tree = must.Get(filepath.Abs(s.tree))
-	if _, err := os.Stat(filepath.Join(s.tree, "go.mod")); err != nil {
-		return fmt.Errorf("run it in the root of the repository: %w", err)
-	}
-
+	_, err = os.Stat(filepath.Join(s.tree, "go.mod"))
+	must.That(err == nil, "run it in the root of the repository: %w", err)
 	must.OK(os.MkdirAll(filepath.Join(s.tree, "bin"), 0o755))
 	lock := must.Get(os.OpenFile(filepath.Join(s.tree, "bin", "soak.lock"), os.O_RDWR|os.O_CREATE, 0o644))
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another soak runs in this tree, with the same seeds: %s: %w", lock.Name(), err)
-	}
-
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	must.That(err == nil, "another soak runs in this tree, with the same seeds: %s: %w", lock.Name(), err)
 	s.temp = must.Get(os.MkdirTemp("", "evk-soak-"))
 	defer os.RemoveAll(s.temp)
-	s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + must.Get(s.commit(ctx)))
+	s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + s.commit(ctx))
 	s.failed = map[string]bool{}
 
 	return s.all(ctx, chosen, total)
@@ -109,24 +94,19 @@ func choose(all []part, only string) ([]part, error) {
 
 // commit returns the tree's commit, with + if something other than the ledger
 // differs from it.
-func (s *soak) commit(ctx context.Context) (_ string, err error) {
-	defer must.Catch(&err)
-
-	git := func(args ...string) (string, error) {
+func (s *soak) commit(ctx context.Context) string {
+	git := func(args ...string) string {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", s.tree}, args...)...).Output()
-		if err != nil {
-			return "", fmt.Errorf("which commit is tested? git %s: %w", strings.Join(args, " "), err)
-		}
+		must.That(err == nil, "which commit is tested? git %s: %w", strings.Join(args, " "), err)
 
-		return strings.TrimSpace(string(out)), nil
+		return strings.TrimSpace(string(out))
 	}
-	commit := must.Get(git("rev-parse", "HEAD"))
-	changes := must.Get(git("status", "--porcelain", "--", ".", ":!hack/soak/ledger.json"))
-	if changes != "" {
-		return commit[:12] + "+", nil
+	commit := git("rev-parse", "HEAD")[:12]
+	if git("status", "--porcelain", "--", ".", ":!hack/soak/ledger.json") != "" {
+		commit += "+"
 	}
 
-	return commit[:12], nil
+	return commit
 }
 
 // all runs slices of the parts until the time is over. The next one is always

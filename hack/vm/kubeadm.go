@@ -66,21 +66,15 @@ var parts = []part{
 	{"reset", resets},
 }
 
-// wholeCluster runs the parts in their order. With -keep the machines of a
-// failed part run until the program is interrupted.
+// wholeCluster runs the parts in their order.
 func wholeCluster(ctx context.Context, l *lab) {
 	w := &whole{lab: l}
 	l.discard()
 	err := must.Try(func() { w.runParts(ctx) })
-	if err != nil && l.keep {
-		fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s\n", err, l.admin)
-		<-ctx.Done()
-	}
-
 	if w.worker != nil {
 		w.worker.Kill()
 	}
-	if err == nil || l.keep { // otherwise its logs are collected first
+	if err == nil { // otherwise its logs are collected first
 		l.discard()
 	}
 

@@ -46,7 +46,6 @@ type lab struct {
 	pause             time.Duration
 	cuts              int
 	seed              uint64
-	keep              bool
 
 	from, to string // directories with the programs of two versions of Kubernetes
 	dir      string

@@ -13,10 +13,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -44,7 +42,6 @@ func main() {
 	flag.DurationVar(&l.pause, "pause", time.Minute, "how long the step pause stops the machine; the machine's clock always jumps by ten minutes at least")
 	flag.IntVar(&l.cuts, "cuts", 10, "how many power cuts the step cuts makes")
 	flag.Uint64Var(&l.seed, "seed", 0, "seed of the power cuts; 0: from the time")
-	flag.BoolVar(&l.keep, "keep", false, "keep using the machine after a step has failed, to save time")
 	flag.Parse()
 	if *list {
 		for _, s := range steps {
@@ -54,13 +51,7 @@ func main() {
 		return
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := l.runSteps(ctx, *only)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "vm:", err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("vm", func(ctx context.Context) { must.OK(l.runSteps(ctx, *only)) }))
 }
 
 // runSteps runs the named steps, or all, and goes on after a failure.
@@ -93,10 +84,7 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 		if err := must.Try(func() { s.run(ctx, l) }); err != nil {
 			fmt.Printf("  FAILED after %s: %v\n", time.Since(begin).Round(time.Second), err)
 			l.evidence(ctx, s.name)
-			if !l.keep {
-				l.discard() // nothing is known about its state
-			}
-
+			l.discard() // nothing is known about its state
 			failed = append(failed, s.name)
 			continue
 		}

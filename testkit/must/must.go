@@ -8,9 +8,26 @@
 package must
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 )
+
+// Run runs a program until its first error, which it prints after the program's
+// name, and returns the exit code. ctx ends when the program is interrupted.
+func Run(name string, program func(ctx context.Context)) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := Try(func() { program(ctx) }); err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		return 1
+	}
+
+	return 0
+}
 
 // failure is the panic of OK and Get.
 type failure struct{ error }
@@ -65,7 +82,7 @@ func Catch(err *error) {
 	switch r := recover().(type) {
 	case nil:
 	case failure:
-		if *err != nil {
+		if *err != nil && !errors.Is(r.error, *err) {
 			r.error = errors.Join(r.error, *err)
 		}
 

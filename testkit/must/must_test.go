@@ -4,6 +4,7 @@
 package must_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -38,6 +39,21 @@ func TestTheErrorOfACleanUpIsAdded(t *testing.T) {
 		return nil
 	}()
 	assert.Error(t, err, "first\nclean up")
+}
+
+func TestAnErrorThatIsExplainedIsNotRepeated(t *testing.T) {
+	err := func() (err error) {
+		defer must.Catch(&err)
+		err = errors.New("a")
+		must.That(err == nil, "b: %w", err)
+		return nil
+	}()
+	assert.Error(t, err, "b: a")
+}
+
+func TestAProgramThatFailsHasAnExitCode(t *testing.T) {
+	assert.Equal(t, must.Run("passes", func(context.Context) {}), 0)
+	assert.Equal(t, must.Run("fails", func(context.Context) { must.OK(errors.New("as the test wants")) }), 1)
 }
 
 func TestAPanicIsNoError(t *testing.T) {

@@ -8,7 +8,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -18,16 +18,16 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "image:", err)
-		os.Exit(1)
-	}
+	os.Exit(must.Run("image", func(context.Context) { must.OK(run(os.Args[1:], os.Stdout)) }))
 }
 
-func run(args []string, out io.Writer) error {
+func run(args []string, out io.Writer) (err error) {
+	defer must.Catch(&err)
+
 	flags := flag.NewFlagSet("build [flags] REFERENCE PROGRAM...", flag.ContinueOnError)
 	dir := flags.String("dir", "dist", "directory to write the archive to")
 	i := image.Image{Labels: map[string]string{}}
@@ -42,38 +42,23 @@ func run(args []string, out io.Writer) error {
 
 		return nil
 	})
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() < 2 {
-		return fmt.Errorf("want a reference and at least one program, not %q", flags.Args())
-	}
-
+	must.OK(flags.Parse(args))
+	must.That(flags.NArg() >= 2, "want a reference and at least one program, not %q", flags.Args())
 	reference := flags.Arg(0)
 	name, tag, ok := strings.Cut(path.Base(reference), ":")
-	if !ok || strings.Contains(reference, "@") {
-		return fmt.Errorf("the reference %s has no tag: want REGISTRY/NAME:TAG", reference)
-	}
-
+	must.That(ok && !strings.Contains(reference, "@"), "the reference %s has no tag: want REGISTRY/NAME:TAG", reference)
 	i.References = []string{reference}
 	for _, program := range flags.Args()[1:] {
 		i.Programs = append(i.Programs, image.Program{Path: "/" + filepath.Base(program), File: program})
 	}
 
-	archive, architectures, err := i.Archive()
-	if err != nil {
-		return fmt.Errorf("make %s: %w", reference, err)
-	}
-	if err := os.MkdirAll(*dir, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", reference, err)
-	}
-
-	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, strings.Join(architectures, "-")))
-	if err := errors.Join(os.WriteFile(file, archive, 0o644), os.Chmod(file, 0o644)); err != nil { // independent of the umask
-		return fmt.Errorf("make %s: %w", reference, err)
-	}
-
-	_, err = fmt.Fprintln(out, "built", file, reference)
-
-	return err
+	must.About("make "+reference, func() {
+		archive, architectures := must.Get2(i.Archive())
+		must.OK(os.MkdirAll(*dir, 0o755))
+		file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, strings.Join(architectures, "-")))
+		must.OK(os.WriteFile(file, archive, 0o644))
+		must.OK(os.Chmod(file, 0o644)) // independent of the umask
+		must.Get(fmt.Fprintln(out, "built", file, reference))
+	})
+	return nil
 }

@@ -39,10 +39,8 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	out.Reset()
 	assert.NoError(t, run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out))
 	assert.Equal(t, out.String(), "built dist/evenkeel-agent-v1-amd64-arm64.tar evenkeel.dev/agent:v1\n")
-	if archive, err = os.ReadFile("dist/evenkeel-agent-v1-amd64-arm64.tar"); err != nil || bytes.Count(archive, []byte(`"User":"1:1"`)) != 2 {
-		t.Errorf("the archive has not two configs with the user, %v", err)
-	}
-
+	archive, err = os.ReadFile("dist/evenkeel-agent-v1-amd64-arm64.tar")
+	assert.That(t, err == nil && bytes.Count(archive, []byte(`"User":"1:1"`)) == 2, "the archive has not two configs with the user, %v", err)
 	for _, tt := range []struct {
 		args string
 		want string
