@@ -13,7 +13,6 @@ package blockdev
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -32,16 +31,13 @@ type Source interface {
 
 // Image returns the content of a raw image, whose size must be a multiple of
 // Sector.
-func Image(f *os.File) (Source, error) {
-	info, err := f.Stat()
-	if err == nil && info.Size()%Sector != 0 {
-		err = fmt.Errorf("%s has %d bytes, which is no multiple of %d", f.Name(), info.Size(), Sector)
-	}
-	if err != nil {
-		return nil, err
-	}
+func Image(f *os.File) (_ Source, err error) {
+	defer must.Catch(&err)
 
-	return io.NewSectionReader(f, 0, info.Size()), nil
+	size := must.Get(f.Stat()).Size()
+	must.That(size%Sector == 0, "%s has %d bytes, which is no multiple of %d", f.Name(), size, Sector)
+
+	return io.NewSectionReader(f, 0, size), nil
 }
 
 // Layer is a Source with changes on top, which are in a sparse file.

@@ -17,19 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// kind is the kind of a record in the log.
-type kind uint8
-
-const (
-	written kind = iota // data follows
-	zeroed              // a write of zeros, or discarded
-	flushed
-)
-
-// record is the fixed part of a record. durable: the write was complete only
-// when it was durable (FUA).
+// record is the fixed part of a record: of a flush, or of a write, whose data
+// follows. Durable: the write was complete only when it was durable (FUA).
 type record struct {
-	Kind    kind
+	Flush   bool
 	Durable bool
 	Offset  int64
 	Length  uint32
@@ -111,40 +102,14 @@ func (r *Recorder) Write(p []byte, off int64, durable bool) (err error) {
 	defer r.mu.Unlock()
 	must.OK(r.live.writeAt(p, off))
 
-	return r.append(record{written, durable, off, uint32(len(p))}, p)
-}
-
-// Zero writes zeros.
-func (r *Recorder) Zero(off int64, length uint32, durable bool) (err error) {
-	defer must.Catch(&err)
-
-	must.OK(r.check(off, length))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	must.OK(zero(r.live, off, length))
-
-	return r.append(record{zeroed, durable, off, length}, nil)
-}
-
-func zero(l *Layer, off int64, length uint32) error {
-	zeros := make([]byte, min(length, 1<<20))
-	for length > 0 {
-		n := min(length, uint32(len(zeros)))
-		if err := l.writeAt(zeros[:n], off); err != nil {
-			return err
-		}
-
-		off, length = off+int64(n), length-n
-	}
-
-	return nil
+	return r.append(record{Durable: durable, Offset: off, Length: uint32(len(p))}, p)
 }
 
 // Flush makes all earlier writes durable.
 func (r *Recorder) Flush() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.append(record{Kind: flushed}, nil)
+	return r.append(record{Flush: true}, nil)
 }
 
 func (r *Recorder) append(rec record, data []byte) error {
@@ -176,7 +141,7 @@ func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (l *L
 	end := r.Position()
 	must.That(at >= 0 && at <= end, "the log has %d records, not %d", end, at)
 	r.each(at, func(i Position, rec record, _ io.Reader) {
-		if rec.Kind == flushed {
+		if rec.Flush {
 			loss.Flushed = i + 1
 		}
 	})
@@ -186,7 +151,7 @@ func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (l *L
 	// nothing, almost everything, or half.
 	keep := []float64{0.05, 0.5, 0.95}[dice.IntN(3)]
 	r.each(at, func(i Position, rec record, data io.Reader) {
-		if rec.Kind == flushed {
+		if rec.Flush {
 			return
 		}
 
@@ -215,10 +180,7 @@ func replay(l *Layer, rec record, data io.Reader, survives func() bool) {
 	chunk := make([]byte, min(rec.Length, 1<<20))
 	for off, end := rec.Offset, rec.Offset+int64(rec.Length); off < end; off += int64(len(chunk)) {
 		chunk = chunk[:min(int64(len(chunk)), end-off)]
-		if rec.Kind == written {
-			must.Get(io.ReadFull(data, chunk))
-		}
-
+		must.Get(io.ReadFull(data, chunk))
 		first := 0 // of the sectors that survive and are not written yet
 		for s := 0; s <= len(chunk); s += Sector {
 			if s < len(chunk) && survives() {
@@ -241,12 +203,7 @@ func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Re
 		var rec record
 		err := binary.Read(in, binary.BigEndian, &rec)
 		must.That(err == nil, "record %d of the log: %w", i, err)
-		length := int64(0)
-		if rec.Kind == written {
-			length = int64(rec.Length)
-		}
-
-		data := &io.LimitedReader{R: in, N: length}
+		data := &io.LimitedReader{R: in, N: int64(rec.Length)}
 		do(i, rec, data)
 		must.Get(in.Discard(int(data.N)))
 	}
