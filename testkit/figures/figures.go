@@ -9,13 +9,11 @@
 package figures
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -40,51 +38,39 @@ func Median[T int | int64 | float64 | time.Duration](values []T) T {
 func CPUTime(pid int) (_ time.Duration, err error) {
 	defer must.Catch(&err)
 
-	raw := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	var ticks int64
-	for _, field := range fields[11:13] {
-		ticks += must.Get(strconv.ParseInt(field, 10, 64))
-	}
+	stat := must.Get(must.Get(procfs.NewProc(pid)).Stat())
 
-	const perSecond = 100 // USER_HZ, the same on every Linux that Go supports
-
-	return time.Duration(ticks) * time.Second / perSecond, nil
+	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
 }
 
 // Memory returns the resident memory of a process (VmRSS) and its maximum so
 // far (VmHWM), in bytes.
 func Memory(pid int) (now, most int64, err error) {
-	now, err = statusField(pid, "VmRSS")
-	if err == nil {
-		most, err = statusField(pid, "VmHWM")
-	}
-
-	return now, most, err
+	s, err := status(pid)
+	return int64(s.VmRSS), int64(s.VmHWM), err
 }
 
 // FileMemory returns how much of the resident memory of a process are pages of
 // files, such as its program (RssFile), in bytes. The kernel can drop them.
-func FileMemory(pid int) (int64, error) { return statusField(pid, "RssFile") }
+func FileMemory(pid int) (int64, error) {
+	s, err := status(pid)
+	return int64(s.RssFile), err
+}
 
 // OwnMemory returns how much of the resident memory of a process is its own
 // (RssAnon), in bytes.
-func OwnMemory(pid int) (int64, error) { return statusField(pid, "RssAnon") }
+func OwnMemory(pid int) (int64, error) {
+	s, err := status(pid)
+	return int64(s.RssAnon), err
+}
 
-func statusField(pid int, name string) (int64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
+func status(pid int) (s procfs.ProcStatus, err error) {
+	defer must.Catch(&err)
 
-	for line := range strings.Lines(string(raw)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, name+": %d kB", &kib); err == nil {
-			return kib << 10, nil
-		}
-	}
+	s = must.Get(must.Get(procfs.NewProc(pid)).NewStatus())
+	must.That(s.VmRSS > 0, "process %d has ended", pid)
 
-	return 0, fmt.Errorf("process %d has ended", pid)
+	return s, nil
 }
 
 // MiB formats a number of bytes.

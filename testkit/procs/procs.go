@@ -5,12 +5,13 @@
 package procs
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // Process is a process.
@@ -43,17 +44,14 @@ func Children(proc string, pid int) []Process {
 // Parent returns the process ID of the parent of a process; 0 if the process
 // has ended.
 func Parent(pid int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0
 	}
 
-	// The second field, a name in brackets, may contain any character; the
-	// parent is the second field after it.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	parent, _ := strconv.Atoi(fields[1]) // it is a number
+	stat, _ := process.Stat() // zero if it ends now
 
-	return parent
+	return stat.PPID
 }
 
 // read leaves out processes that have ended.

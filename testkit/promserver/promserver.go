@@ -6,13 +6,12 @@
 package promserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -39,11 +38,8 @@ func Path(root, name string) (string, error) {
 
 // Server is a running Prometheus. It dies with the calling process.
 type Server struct {
-	URL string
-	log string
-	cmd *exec.Cmd
-
-	done <-chan struct{}
+	URL     string
+	process *localcluster.Process
 }
 
 // Start runs a Prometheus and returns when it answers. files are its files in a
@@ -56,51 +52,25 @@ func Start(binary, dir string, files map[string]string) (_ *Server, err error) {
 	}
 
 	address := must.Get(localcluster.FreeAddress())
-	s := &Server{URL: "http://" + address, log: filepath.Join(dir, "log")}
-	log := must.Get(os.Create(s.log))
-	defer log.Close()
-	s.cmd = exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--storage.tsdb.retention.size=64MB")
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.done = must.Get(localcluster.StartTied(s.cmd))
-	if err := s.ready(); err != nil {
+	s := &Server{"http://" + address, must.Get(localcluster.StartProcess("prometheus", filepath.Join(dir, "log"), cmd))}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err = s.process.Wait(ctx, func(ctx context.Context) error { return localcluster.Probe(ctx, s.URL+"/-/ready") })
+	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 
 	return s, nil
 }
 
-// ready waits until the server answers.
-func (s *Server) ready() error {
-	for deadline := time.Now().Add(time.Minute); ; {
-		if r, err := http.Get(s.URL + "/-/ready"); err == nil {
-			_ = r.Body.Close() // only the status matters
-			if r.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-
-		select {
-		case <-s.done:
-			return errors.New("prometheus has ended")
-		case <-time.After(50 * time.Millisecond):
-		}
-
-		if time.Now().After(deadline) {
-			return errors.New("prometheus is not ready within a minute")
-		}
-	}
-}
-
 // Stop stops the server. The error has its log if it did not end as asked.
 func (s *Server) Stop() error {
-	err := s.cmd.Process.Signal(syscall.SIGTERM)
-	<-s.done
-	if err == nil && s.cmd.ProcessState.Success() {
-		return nil
+	err := s.process.Stop(time.Minute)
+	if state := s.process.Cmd.ProcessState; err == nil && !state.Success() {
+		err = fmt.Errorf("prometheus: %s\n%s", state, s.process.Said())
 	}
 
-	text, _ := os.ReadFile(s.log)
-
-	return fmt.Errorf("prometheus: %v, %s\n%s", err, s.cmd.ProcessState, text)
+	return err
 }
