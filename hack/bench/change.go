@@ -15,11 +15,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -154,24 +154,16 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) {
 func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings) {
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
-	var kubelet *exec.Cmd
-	defer func() {
-		if kubelet != nil {
-			_ = must.Try(func() { terminate(kubelet) }) // after an error, it may have ended
-		}
-	}()
+	var kubelet *localcluster.Process
+	defer func() { _ = kubelet.Stop(time.Minute) }()
 	for i := range runs + 1 {
 		data := must.Get(b.Config(map[string]any{"maxPods": 130 + i}))
 		file := filepath.Join(b.Node.Dir(), fmt.Sprintf("by-hand-%d.yaml", i))
 		must.OK(os.WriteFile(file, []byte(data), 0o600))
 		begin := time.Now()
-		if kubelet != nil {
-			terminate(kubelet)
-		}
-
-		args := slices.DeleteFunc(slices.Clone(b.Node.KubeletArgs()), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
-		kubelet = exec.CommandContext(ctx, b.Node.KubeletPath(), append(args, "--config="+file)...)
-		must.OK(kubelet.Start())
+		must.OK(kubelet.Stop(time.Minute))
+		args := slices.DeleteFunc(b.Node.KubeletArgs(), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
+		kubelet = startKubelet(b, append(args, "--config="+file)...)
 		since := begin
 		if i == 0 {
 			since = time.Time{}
@@ -184,7 +176,8 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings) {
 	return t
 }
 
-func terminate(cmd *exec.Cmd) {
-	must.OK(cmd.Process.Signal(syscall.SIGTERM))
-	_ = cmd.Wait() // the process has ended, whatever its exit status
+// startKubelet starts a kubelet without an agent.
+func startKubelet(b *bed.Bed, args ...string) *localcluster.Process {
+	log := filepath.Join(b.Node.Dir(), "log", "kubelet.log")
+	return must.Get(localcluster.StartProcess("kubelet", log, exec.Command(b.Node.KubeletPath(), args...)))
 }

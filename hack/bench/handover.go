@@ -70,7 +70,8 @@ func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Durati
 	must.About("to the self-hosted", func() { toSelf = gap(ctx, p, h.self.Start) })
 	h.bootWaits(ctx)
 	if size {
-		waiting(ctx, h.boot.Pid(), h.self.Pid())
+		must.OK(bed.Pause(ctx, 5*time.Second)) // because both have just started
+		atRest(ctx, waitingFor, agent{"waiting for the lock", h.boot.Pid()}, agent{"beside it, the one that has it", h.self.Pid()})
 	}
 
 	must.About("back to bootstrap", func() { toBoot = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }) })
@@ -128,27 +129,4 @@ func (h *pair) bootWaits(ctx context.Context) {
 		must.That(lockfile.Waiting(h.boot.Pid()), "the bootstrap agent does not wait for the lock")
 	})
 	must.OK(bed.Pause(ctx, time.Second))
-}
-
-// waiting measures the size of a waiting agent, and of the agent that has the
-// lock.
-func waiting(ctx context.Context, waiter, holder int) {
-	must.OK(bed.Pause(ctx, 5*time.Second)) // because both have just started
-	agents := []struct {
-		what string
-		pid  int
-	}{{"waiting for the lock", waiter}, {"beside it, the one that has it", holder}}
-	var before []time.Duration
-	for _, a := range agents {
-		before = append(before, must.Get(figures.CPUTime(a.pid)))
-	}
-
-	must.OK(bed.Pause(ctx, waitingFor))
-	for i, a := range agents {
-		cpu := must.Get(figures.CPUTime(a.pid))
-		rss, _ := must.Get2(figures.Memory(a.pid))
-		share := (cpu - before[i]).Seconds() / waitingFor.Seconds() * 100
-		figures.PrintRow(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
-		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
-	}
 }

@@ -40,17 +40,35 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) {
 		must.That(good != nil && good.UID == cm.UID, "last-known-good is %+v", good)
 	})
 	requestsBefore := requests.Load()
-	cpuBefore := must.Get(figures.CPUTime(a.Pid()))
 	begin := time.Now()
-	must.OK(bed.Pause(ctx, idle))
-	cpu := must.Get(figures.CPUTime(a.Pid()))
-	elapsed := time.Since(begin)
-	rss, _ := must.Get2(figures.Memory(a.Pid()))
-	share := (cpu - cpuBefore).Seconds() / elapsed.Seconds() * 100
-	perMinute := float64(requests.Load()-requestsBefore) / elapsed.Minutes()
+	atRest(ctx, idle, agent{"idle", a.Pid()})
+	perMinute := float64(requests.Load()-requestsBefore) / time.Since(begin).Minutes()
 	info := must.Get(os.Stat(b.Binary))
-	figures.PrintRow("idle: resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
-	figures.PrintRow("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
 	figures.PrintRow("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
 	figures.PrintRow("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
+}
+
+// agent is a process whose size is measured.
+type agent struct {
+	what string
+	pid  int
+}
+
+// atRest measures the size of agents that have nothing to do.
+func atRest(ctx context.Context, during time.Duration, agents ...agent) {
+	var before []time.Duration
+	for _, a := range agents {
+		before = append(before, must.Get(figures.CPUTime(a.pid)))
+	}
+
+	begin := time.Now()
+	must.OK(bed.Pause(ctx, during))
+	elapsed := time.Since(begin)
+	for i, a := range agents {
+		cpu := must.Get(figures.CPUTime(a.pid)) - before[i]
+		rss, _ := must.Get2(figures.Memory(a.pid))
+		share := cpu.Seconds() / elapsed.Seconds() * 100
+		figures.PrintRow(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
+		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
+	}
 }

@@ -156,7 +156,7 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 	r.bed = must.Get(bed.On(ctx, cluster, "restart"))
 	must.OK(r.bed.Node.ImportImage(ctx, serveImage, "/serve", r.program))
 	r.configure()
-	kubelet := r.startKubelet(ctx) // after an error, the cluster's Stop ends it
+	kubelet := startKubelet(r.bed, r.bed.Node.KubeletArgs()...) // after an error, the cluster's Stop ends it
 	r.pods = createPods(ctx, r.bed, r.count)
 	watching, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -169,13 +169,13 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 	for range r.rounds {
 		found = append(found, r.period(ctx, plainRestart, func(p *pulse) {
 			begin := time.Now()
-			terminate(kubelet)
-			kubelet = r.startKubelet(ctx)
+			must.OK(kubelet.Stop(time.Minute))
+			kubelet = startKubelet(r.bed, r.bed.Node.KubeletArgs()...)
 			p.next(ctx, begin)
 		}))
 	}
 
-	terminate(kubelet)
+	must.OK(kubelet.Stop(time.Minute))
 	a := must.Get(r.bed.Agent("--config-trial-duration=1h"))
 	start(ctx, r.bed, a)
 	defer func() { err = errors.Join(err, a.Stop(time.Minute)) }()
@@ -198,17 +198,6 @@ func (r *restartRun) configure() {
 	}
 
 	must.OK(os.WriteFile(r.bed.Node.KubeletConfig(), []byte(must.Get(r.bed.Config(changes))), 0o644))
-}
-
-// startKubelet starts the kubelet without an agent.
-func (r *restartRun) startKubelet(ctx context.Context) *exec.Cmd {
-	log := must.Get(os.OpenFile(filepath.Join(r.bed.Node.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644))
-	defer log.Close()
-	cmd := exec.CommandContext(ctx, r.bed.Node.KubeletPath(), r.bed.Node.KubeletArgs()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	must.OK(cmd.Start())
-
-	return cmd
 }
 
 // settled is how long all pods are Ready before a restart. A kubelet of 1.35 or

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/kubectl/pkg/util/podutils"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -87,7 +88,7 @@ func (p *probedPods) watch(ctx context.Context) {
 		s.at = time.Now()
 		p.seen[name] = append(p.seen[name], s)
 	}
-	seen := func(o any) { see(o.(*corev1.Pod).Name, stateOf(o.(*corev1.Pod))) }
+	seen := func(o any) { see(o.(*corev1.Pod).Name, sighting{ready: podutils.IsPodReady(o.(*corev1.Pod))}) }
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.NewListWatchFromClient(p.kube.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault,
 			fields.OneTermEqualSelector("spec.nodeName", p.node)),
@@ -101,16 +102,6 @@ func (p *probedPods) watch(ctx context.Context) {
 		},
 	})
 	informer.RunWithContext(ctx)
-}
-
-func stateOf(pod *corev1.Pod) (s sighting) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			s.ready = c.Status == corev1.ConditionTrue
-		}
-	}
-
-	return s
 }
 
 // becomeReady waits until all pods are Ready.

@@ -6,24 +6,17 @@
 package main
 
 import (
-	"context"
 	"log"
 	"net/http"
+	"os"
 	"os/signal"
 	"syscall"
-	"time"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	server := &http.Server{
-		Addr:              ":8080",
-		Handler:           http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-		ReadHeaderTimeout: 5 * time.Second,
-	}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	if err := server.ListenAndServe(); ctx.Err() == nil {
-		log.Fatal(err)
-	}
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	go func() { log.Fatal(http.ListenAndServe(":8080", ok)) }()
+	<-end
 }
