@@ -5,6 +5,8 @@ package main
 
 import (
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,11 +14,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -81,69 +83,19 @@ func (b *bench) look(ctx context.Context, w *world, o *v1alpha1.NodeConfigRollou
 
 func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
 
+//go:embed node.yaml
+var nodeManifest []byte
+
+//go:embed nodeconfig.yaml
+var nodeConfigManifest []byte
+
 // populate creates a Node and its NodeConfig, as its agent leaves it.
 func (w *world) populate(ctx context.Context, i int) {
-	name := nodeName(i)
-	must.OK(w.admin.Create(ctx, realisticNode(name, i)))
-	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
-	before := ref
-	before.Name, before.UID, before.SHA256 = "paused-ba9876543210", "7f1d2c3b-0000-4000-8000-ba9876543210", strings.Repeat("fedcba9876543210", 4)
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{
-		ConfigMapRef: &ref,
-		RolloutRef: &v1alpha1.RolloutReference{
-			Name: "paused", Revision: 2, Attempt: 1, AssignedAt: metav1.Now(),
-			Previous: &v1alpha1.PreviousSource{ConfigMapRef: before, Rollout: "paused", Revision: 1, Attempt: 1},
-		},
-	}}}
-	must.OK(w.admin.Create(ctx, nc))
-	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
-	nc.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: 1, Assigned: &runs, Active: &runs,
-		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: new(metav1.Now())},
-		AgentVersion:  "v0.1.0", ComponentVersion: "v1.36.3",
-		Conditions: []metav1.Condition{{
-			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "AllChecksPassed",
-			Message: "using current (UID: " + string(ref.UID) + "): all checks passed", LastTransitionTime: metav1.Now(), ObservedGeneration: 1,
-		}},
-	}
-	must.OK(w.admin.Status().Update(ctx, nc))
-}
-
-// realisticNode returns a Node as large as those of real clusters, with images.
-func realisticNode(name string, i int) *corev1.Node {
-	now := metav1.Now()
-	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name,
-			Labels: map[string]string{
-				corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelInstanceTypeStable: "large",
-				corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), corev1.LabelTopologyRegion: "region", "pool": "workers",
-			},
-			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true", "node.alpha.kubernetes.io/ttl": "0"},
-		},
-		Spec: corev1.NodeSpec{ProviderID: "example:///zone/" + name, PodCIDR: "10.0.0.0/24"},
-	}
-	for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
-		status := corev1.ConditionFalse
-		if c == corev1.NodeReady {
-			status = corev1.ConditionTrue
-		}
-
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-			Type: c, Status: status, Reason: "Kubelet" + string(c), Message: "kubelet says so of " + string(c), LastHeartbeatTime: now, LastTransitionTime: now,
-		})
-	}
-
-	n.Status.Capacity = corev1.ResourceList{}
-	for name, amount := range map[corev1.ResourceName]string{"cpu": "16", "memory": "65843040Ki", "pods": "110", "ephemeral-storage": "203056560Ki", "hugepages-2Mi": "0"} {
-		n.Status.Capacity[name] = resource.MustParse(amount)
-	}
-
-	n.Status.Allocatable = n.Status.Capacity
-	n.Status.NodeInfo = corev1.NodeSystemInfo{
-		KubeletVersion: "v1.36.3", Architecture: "amd64", OperatingSystem: "linux", KernelVersion: "6.12.0-1-amd64", OSImage: "A Distribution 12",
-		ContainerRuntimeVersion: "containerd://2.1.4", MachineID: strings.Repeat("a", 32), SystemUUID: strings.Repeat("b", 36), BootID: strings.Repeat("c", 36),
-	}
+	n, nc := &corev1.Node{}, &v1alpha1.NodeConfig{}
+	must.OK(errors.Join(yaml.UnmarshalStrict(nodeManifest, n), yaml.UnmarshalStrict(nodeConfigManifest, nc)))
+	n.Name, nc.Name = nodeName(i), nodeName(i)
+	n.Spec.ProviderID = "example:///zone/" + n.Name
+	n.Labels[corev1.LabelHostname], n.Labels[corev1.LabelTopologyZone] = n.Name, fmt.Sprintf("zone-%d", i%3)
 	for image := range 40 {
 		repository := fmt.Sprintf("registry.example.com/team/service-%02d", image)
 		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{
@@ -151,5 +103,9 @@ func realisticNode(name string, i int) *corev1.Node {
 		})
 	}
 
-	return n
+	must.OK(w.admin.Create(ctx, n))
+	status := nc.Status // Create ignores it
+	must.OK(w.admin.Create(ctx, nc))
+	nc.Status = status
+	must.OK(w.admin.Status().Update(ctx, nc))
 }

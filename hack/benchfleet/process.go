@@ -55,12 +55,7 @@ func eventually(ctx context.Context, within, every time.Duration, over <-chan st
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
-		err := must.Try(check)
-		if err == nil {
-			return
-		}
-
+	for err := must.Try(check); err != nil; err = must.Try(check) {
 		select {
 		case <-ctx.Done():
 			must.OK(fmt.Errorf("%w: %w", ctx.Err(), err))

@@ -86,18 +86,14 @@ func sum(text []byte, name string, labels ...string) (total float64) {
 
 // limitMemory prints the most memory of a controller, in bytes.
 func (b *bench) limitMemory(what string, most int64, nodes int) {
-	limit, over := "-", false
-	for _, l := range []struct {
-		nodes int
-		bytes int64
-	}{{memoryNodes, maxMemory}, {largeNodes, maxLarge}} {
-		if nodes <= l.nodes {
-			limit, over = figures.MiB(l.bytes), most > l.bytes
-			break
-		}
+	switch {
+	case nodes <= memoryNodes:
+		b.limited(what, figures.MiB(most), figures.MiB(maxMemory), most > maxMemory)
+	case nodes <= largeNodes:
+		b.limited(what, figures.MiB(most), figures.MiB(maxLarge), most > maxLarge)
+	default:
+		b.limited(what, figures.MiB(most), "-", false)
 	}
-
-	b.limited(what, figures.MiB(most), limit, over)
 }
 
 // usage prints the time of a change, what the programs used, and how long

@@ -18,14 +18,13 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
@@ -63,7 +62,8 @@ rules:
 type world struct {
 	dir     string
 	cluster *localcluster.Cluster
-	admin   client.WithWatch
+	admin   client.Client
+	cached  cache.Cache   // of the administrator, for the view
 	hand    client.Client // patches nodes with the controller's identity, so that the API server treats both alike
 	kube    *kubernetes.Clientset
 	audit   *auditlog.Log
@@ -107,7 +107,10 @@ func (w *world) up(ctx context.Context, fsync bool) {
 		config.UserAgent, config.QPS = "benchfleet", -1
 		return config
 	}
-	w.admin = must.Get(client.NewWithWatch(own(w.cluster.AdminConfig()), client.Options{Scheme: scheme}))
+	w.admin = must.Get(client.New(own(w.cluster.AdminConfig()), client.Options{Scheme: scheme}))
+	w.cached = must.Get(cache.New(own(w.cluster.AdminConfig()), cache.Options{
+		Scheme: scheme, DefaultTransform: cache.TransformStripManagedFields(), // thousands are kept
+	}))
 	w.kube = must.Get(kubernetes.NewForConfig(own(w.cluster.AdminConfig())))
 	w.config = must.Get(w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"))
 	config := must.Get(clientcmd.BuildConfigFromFlags("", w.config))
@@ -238,27 +241,9 @@ func (w *world) view(ctx context.Context) *view {
 		defer v.mu.Unlock()
 		v.nodes[nc.Name] = s
 	}
-	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
-		ListerWatcher: &toolscache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				list := &v1alpha1.NodeConfigList{}
-				return list, w.admin.List(ctx, list, &client.ListOptions{Raw: &o})
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return w.admin.Watch(ctx, &v1alpha1.NodeConfigList{}, &client.ListOptions{Raw: &o})
-			},
-		},
-		ObjectType: &v1alpha1.NodeConfig{},
-		Transform: func(o any) (any, error) { // thousands are kept
-			if nc, ok := o.(*v1alpha1.NodeConfig); ok {
-				nc.ManagedFields = nil
-			}
-
-			return o, nil
-		},
-		Handler: toolscache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, o any) { set(o) }},
-	})
-	go informer.RunWithContext(ctx)
+	configs := must.Get(w.cached.GetInformer(ctx, &v1alpha1.NodeConfig{}, cache.BlockUntilSynced(false)))
+	must.Get(configs.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, o any) { set(o) }}))
+	go func() { _ = w.cached.Start(ctx) }() // fails only if it runs already
 
 	return v
 }
