@@ -112,28 +112,19 @@ func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {
 		for found != want && seen.Scan() {
 			_, found, _ = strings.Cut(strings.TrimSpace(seen.Text()), "  ")
 		}
-		if found != want {
-			t.Fatalf("never: %q\n%s", want, stderr.String())
-		}
+
+		assert.Must(t, found == want, "never: %q\n%s", want, stderr.String())
 	}
 
-	nodes := &corev1.NodeList{}
-	if err := kube.List(t.Context(), nodes, client.MatchingLabels{"pool": "a", "evenkeel.dev/hollow": "true"}); err != nil || len(nodes.Items) != 6 {
-		t.Errorf("there are %d Nodes: %v", len(nodes.Items), err)
-	}
-
-	configs := &v1alpha1.NodeConfigList{} // the one of the node that left stays, and the silent node has none
-	if err := kube.List(t.Context(), configs); err != nil || len(configs.Items) != 6 {
-		t.Errorf("there are %d NodeConfigs: %v", len(configs.Items), err)
-	}
-
+	nodes, configs := &corev1.NodeList{}, &v1alpha1.NodeConfigList{}
+	labels := client.MatchingLabels{"pool": "a", "evenkeel.dev/hollow": "true"}
+	assert.NoError(t, errors.Join(kube.List(t.Context(), nodes, labels), kube.List(t.Context(), configs)))
+	assert.Equal(t, len(nodes.Items), 6, "Nodes")
+	assert.Equal(t, len(configs.Items), 6, "NodeConfigs: the one of the node that left stays, and the silent node has none")
 	assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for seen.Scan() { // Wait closes the pipe
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v\n%s", err, stderr.String())
-	}
-
+	assert.OK(t, cmd.Wait(), "it has said", stderr.String())
 	nothingIsLeft(t, kube)
 	assert.OK(t, assert.Err(os.Stat(filepath.Join(dir, "hollow-1"))), "the state must be kept")
 }
@@ -181,10 +172,7 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	defer writer.Close()
 	cmd = runMain(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
 	cmd.Stdout = writer
-	var exit *exec.ExitError
-	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != program.ExitError {
-		t.Errorf("without a reader it ended with %v, want exit code %d", err, program.ExitError)
-	}
-
+	exit, is := errors.AsType[*exec.ExitError](cmd.Run())
+	assert.That(t, is && exit.ExitCode() == program.ExitError, "without a reader it ended with %v, want exit code %d", exit, program.ExitError)
 	nothingIsLeft(t, kube, "without a reader")
 }

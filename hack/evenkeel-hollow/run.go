@@ -27,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/testkit/hollow"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // options are the flags. Those of the fleet are bound to its options.
@@ -133,21 +134,15 @@ func (o *options) check() error {
 }
 
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
-	if err := o.check(); err != nil {
-		return err
-	}
+	defer must.Catch(&err)
 
+	must.OK(o.check())
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	o.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return fmt.Errorf("read the kubeconfig, see --kubeconfig: %w", err)
-	}
-
+	must.That(err == nil, "read the kubeconfig, see --kubeconfig: %w", err)
 	if o.Dir != "" {
-		if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-			return fmt.Errorf("--dir: %w", err)
-		}
+		o.Dir = must.Get(filepath.Abs(o.Dir))
 	}
 
 	o.Log = slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))

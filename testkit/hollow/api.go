@@ -131,19 +131,17 @@ func errNotHollow(name string) error {
 
 // register creates the Node and its Lease, or adopts an existing hollow Node.
 func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, err error) {
-	_, err = a.core.Nodes().Create(ctx, node, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+	defer must.Catch(&err)
+
+	_, nodeErr := a.core.Nodes().Create(ctx, node, metav1.CreateOptions{})
+	adopted = apierrors.IsAlreadyExists(nodeErr)
+	must.That(nodeErr == nil || adopted, "register Node %s: %w", node.Name, nodeErr)
+	if adopted {
 		old, err := a.core.Nodes().Get(ctx, node.Name, metav1.GetOptions{})
-		if err != nil {
-			return false, fmt.Errorf("read the existing Node %s: %w", node.Name, err)
-		}
+		must.That(err == nil, "read the existing Node %s: %w", node.Name, err)
 		if !isHollow(old) {
 			return false, errNotHollow(node.Name)
 		}
-
-		adopted = true
-	} else if err != nil {
-		return false, fmt.Errorf("register Node %s: %w", node.Name, err)
 	}
 
 	now := metav1.NowMicro()
@@ -152,36 +150,25 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: map[string]string{Label: "true"}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 	}
-	_, err = a.leases.Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return adopted, fmt.Errorf("create the Lease of Node %s: %w", node.Name, err)
-	}
+	_, leaseErr := a.leases.Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+	must.That(leaseErr == nil || apierrors.IsAlreadyExists(leaseErr), "create the Lease of Node %s: %w", node.Name, leaseErr)
 
 	return adopted, nil
 }
 
-// deregister deletes the Node and its Lease, if they exist.
-func (a *api) deregister(ctx context.Context, node string) error {
-	if err := a.core.Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Node %s: %w", node, err)
-	}
-
-	err := a.leases.Leases(corev1.NamespaceNodeLease).Delete(ctx, node, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete the Lease of Node %s: %w", node, err)
-	}
-
-	return nil
+// deregister deletes the Node and its Lease, if they exist. It ends at the
+// first error, with package must, like deleteNodeConfig.
+func (a *api) deregister(ctx context.Context, node string) {
+	err := a.core.Nodes().Delete(ctx, node, metav1.DeleteOptions{})
+	must.That(err == nil || apierrors.IsNotFound(err), "delete Node %s: %w", node, err)
+	err = a.leases.Leases(corev1.NamespaceNodeLease).Delete(ctx, node, metav1.DeleteOptions{})
+	must.That(err == nil || apierrors.IsNotFound(err), "delete the Lease of Node %s: %w", node, err)
 }
 
 // deleteNodeConfig deletes the NodeConfig of a node, if it exists.
-func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
+func (a *api) deleteNodeConfig(ctx context.Context, node string) {
 	err := a.core.RESTClient().Delete().AbsPath(nodeConfigPath(node)).Do(ctx).Error()
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete NodeConfig %s: %w", node, err)
-	}
-
-	return nil
+	must.That(err == nil || apierrors.IsNotFound(err), "delete NodeConfig %s: %w", node, err)
 }
 
 // newNode returns the Node that a simulated kubelet registers.

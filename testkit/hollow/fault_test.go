@@ -6,7 +6,6 @@ package hollow
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -47,9 +46,8 @@ func TestInvalidFaultsAreExplained(t *testing.T) {
 		"silent,payload=maxPods":   "silent cannot be limited to payloads",
 		"silent,field=maxPods:110": "silent cannot be limited to payloads",
 	} {
-		if got, err := ParseFault(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
-			t.Errorf("%s: got %+v, %v; want %s", text, got, err, want)
-		}
+		assert.ErrorHas(t, assert.Err(ParseFault(text)), fmt.Sprintf("fault %q: ", text))
+		assert.ErrorHas(t, assert.Err(ParseFault(text)), want, text)
 	}
 }
 
@@ -91,9 +89,8 @@ func TestAFaultOccursOnlyWithMatchingPayloads(t *testing.T) {
 		{Fault{Kind: Reject, Field: "podPidsLimit", Value: "4"}, false, false},
 		{Fault{Kind: Reject, Field: "maxPods", Value: "8"}, false, false},
 	} {
-		if got, local := tt.f.matchesPayload(&p), tt.f.matchesPayload(nil); got != tt.payload || local != tt.local {
-			t.Errorf("%+v: meets the payload %t, the local configuration %t", tt.f, got, local)
-		}
+		assert.Equal(t, tt.f.matchesPayload(&p), tt.payload, tt.f, "meets the payload")
+		assert.Equal(t, tt.f.matchesPayload(nil), tt.local, tt.f, "meets the local configuration")
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Options configure a fleet.
@@ -86,26 +87,18 @@ type Fleet struct {
 // Start registers the nodes, starts their agents, and returns when each agent
 // has reported its status. If it fails, it removes what it created, and the
 // error says what to do. The fleet runs until ctx ends or Stop is called.
-func Start(ctx context.Context, o Options) (*Fleet, error) {
+func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
+	defer must.Catch(&err)
+
 	for _, f := range o.Faults {
-		if err := f.check(); err != nil {
-			return nil, fmt.Errorf("fault %s: %w", f.Kind, err)
-		}
+		must.About("fault "+string(f.Kind), func() { must.OK(f.check()) })
 	}
 
 	o = o.withDefaults()
 	f := &Fleet{o: o, protected: payload.DefaultProtection(), nodes: map[string]*node{}, created: map[string]bool{}}
-	var err error
-	if f.api, err = newAPI(o.Config); err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-	if err := f.api.checkAccess(ctx, o.Prefix+"0"); err != nil {
-		return nil, err
-	}
-	if f.dir, f.ownsDir, err = stateDir(o.Dir, o.Nodes); err != nil {
-		return nil, err
-	}
-
+	must.About("connect to the API server", func() { f.api = must.Get(newAPI(o.Config)) })
+	must.OK(f.api.checkAccess(ctx, o.Prefix+"0"))
+	must.About("make the directory of the agents' state", func() { f.dir, f.ownsDir = must.Get2(stateDir(o.Dir, o.Nodes)) })
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	if _, err := f.Add(ctx, o.Nodes); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -141,11 +134,7 @@ func (o Options) withDefaults() Options {
 // rehearsal does not outlive the machine.
 func stateDir(dir string, nodes int) (path string, ours bool, err error) {
 	if dir != "" {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return "", false, fmt.Errorf("make the directory of the agents' state: %w", err)
-		}
-
-		return dir, false, nil
+		return dir, false, os.MkdirAll(dir, 0o700)
 	}
 
 	const each, memory = 256 << 10, "/dev/shm"
@@ -157,11 +146,8 @@ func stateDir(dir string, nodes int) (path string, ours bool, err error) {
 	if path, err = os.MkdirTemp(parent, "evenkeel-hollow-"); err != nil && parent != "" {
 		path, err = os.MkdirTemp("", "evenkeel-hollow-")
 	}
-	if err != nil {
-		return "", false, fmt.Errorf("make the directory of the agents' state: %w", err)
-	}
 
-	return path, true, nil
+	return path, true, err
 }
 
 // background runs fn, which must return when its context ends, unless the fleet
@@ -176,12 +162,10 @@ func (f *Fleet) background(fn func(context.Context)) {
 
 // Add adds nodes, and returns their names when each agent has reported its
 // status.
-func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
-	existing, err := f.api.listNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (f *Fleet) Add(ctx context.Context, n int) (_ []string, err error) {
+	defer must.Catch(&err)
 
+	existing := must.Get(f.api.listNodes(ctx))
 	f.mu.Lock()
 	first := f.next
 	f.next += n
@@ -201,32 +185,27 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 	done := 0
 	begin := time.Now()
 	said := begin
-	err = forEachParallel(ctx, names, func(ctx context.Context, i int, name string) error {
-		if err := f.join(ctx, name, first+i); err != nil {
-			return err
-		}
-
+	err = forEachParallel(ctx, names, func(ctx context.Context, i int, name string) {
+		must.OK(f.join(ctx, name, first+i))
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if done++; time.Since(said) > 5*time.Second {
 			said = time.Now()
 			f.o.Log.Info("nodes are joining", "joined", done, "of", n)
 		}
-
-		return nil
 	})
 	f.o.Log.Info("nodes have joined", "nodes", done, "took", time.Since(begin).Round(time.Millisecond))
 
 	return names, err
 }
 
-// forEachParallel calls fn for every name, maxParallel at a time, until one
-// call fails, and returns its error.
-func forEachParallel(ctx context.Context, names []string, fn func(ctx context.Context, i int, name string) error) error {
+// forEachParallel calls do for every name, maxParallel at a time, until one
+// call ends at an error, with package must, and returns that.
+func forEachParallel(ctx context.Context, names []string, do func(ctx context.Context, i int, name string)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	workqueue.ParallelizeUntil(ctx, maxParallel, len(names), func(i int) {
-		if err := fn(ctx, i, names[i]); err != nil {
+		if err := must.Try(func() { do(ctx, i, names[i]) }); err != nil {
 			cancel(err)
 		}
 	})
@@ -307,23 +286,15 @@ func (f *Fleet) node(name string) (*node, error) {
 // Remove stops the agents of nodes and deletes their Nodes and Leases.
 // NodeConfigs stay, as with real nodes.
 func (f *Fleet) Remove(ctx context.Context, names ...string) error {
-	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
-		n, err := f.node(name)
-		if err != nil {
-			return err
-		}
-
+	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) {
+		n := must.Get(f.node(name))
 		n.heartbeat.stop()
 		n.stop()
-		if err := f.api.deregister(ctx, name); err != nil {
-			return err
-		}
-
+		f.api.deregister(ctx, name)
 		f.mu.Lock()
 		delete(f.nodes, name)
 		f.mu.Unlock()
-
-		return n.remove()
+		must.OK(os.RemoveAll(n.dir))
 	})
 }
 
@@ -364,15 +335,11 @@ func (f *Fleet) States() map[string]int {
 
 // SetFault replaces the node's own faults; the fleet's faults stay. The running
 // kubelet has the fault from now on.
-func (f *Fleet) SetFault(name string, fault Fault) error {
-	if err := fault.check(); err != nil {
-		return fmt.Errorf("fault %s: %w", fault.Kind, err)
-	}
+func (f *Fleet) SetFault(name string, fault Fault) (err error) {
+	defer must.Catch(&err)
 
-	n, err := f.node(name)
-	if err != nil {
-		return err
-	}
+	must.About("fault "+string(fault.Kind), func() { must.OK(fault.check()) })
+	n := must.Get(f.node(name))
 	if fault.Kind == Silent {
 		return f.Silence(name)
 	}
@@ -408,11 +375,8 @@ func (f *Fleet) Stop() error {
 	}
 
 	f.tasks.Wait()
-	if !f.ownsDir {
-		return nil
-	}
-	if err := os.RemoveAll(f.dir); err != nil {
-		return fmt.Errorf("remove the agents' state: %w", err)
+	if f.ownsDir {
+		return os.RemoveAll(f.dir)
 	}
 
 	return nil
@@ -424,11 +388,8 @@ func (f *Fleet) Cleanup(ctx context.Context) error {
 	f.mu.Lock()
 	names := slices.Sorted(maps.Keys(f.created))
 	f.mu.Unlock()
-	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
-		if err := f.api.deregister(ctx, name); err != nil {
-			return err
-		}
-
-		return f.api.deleteNodeConfig(ctx, name)
+	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) {
+		f.api.deregister(ctx, name)
+		f.api.deleteNodeConfig(ctx, name)
 	})
 }

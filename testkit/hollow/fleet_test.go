@@ -115,12 +115,10 @@ func TestNodesThatAreNotHollowAreNeverChanged(t *testing.T) {
 	_, err := Start(t.Context(), o)
 	assert.ErrorHas(t, err, "node "+real.Name+" exists and is not hollow", "starting")
 	got := &corev1.Node{}
-	if err := kube.Get(t.Context(), client.ObjectKey{Name: real.Name}, got); err != nil || got.ResourceVersion != real.ResourceVersion {
-		t.Errorf("the Node was touched: %v", err)
-	}
-	if err := kube.Get(t.Context(), client.ObjectKey{Name: o.Prefix + "0"}, got); !apierrors.IsNotFound(err) {
-		t.Errorf("another one was left behind: %v", err)
-	}
+	assert.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: real.Name}, got))
+	assert.Equal(t, got.ResourceVersion, real.ResourceVersion, "the Node was touched")
+	err = kube.Get(t.Context(), client.ObjectKey{Name: o.Prefix + "0"}, got)
+	assert.That(t, apierrors.IsNotFound(err), "another one was left behind: %v", err)
 }
 
 func TestNodesOfAnotherFleetAreNotAdopted(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -156,9 +155,6 @@ func (n *node) bootID() string {
 	defer n.mu.Unlock()
 	return fmt.Sprintf("hollow-%d", n.boots)
 }
-
-// remove removes the agent's state.
-func (n *node) remove() error { return os.RemoveAll(n.dir) }
 
 // recordingReporter is the agent's reporter; it also stores the status in its
 // node.

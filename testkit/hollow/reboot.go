@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // noticeTime is how long before an announced reboot the node is cordoned.
@@ -20,50 +22,37 @@ const noticeTime = 2 * time.Second
 // cordoned before, and until its kubelet runs again. Reboot returns when all
 // agents have reported.
 func (f *Fleet) Reboot(ctx context.Context, announced bool, down time.Duration, names ...string) error {
-	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
-		n, err := f.node(name)
-		if err != nil {
-			return err
-		}
+	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) {
+		n := must.Get(f.node(name))
 		if !announced {
-			return n.reboot(ctx, down)
-		}
-		if err := f.api.cordon(ctx, name, true); err != nil {
-			return err
-		}
-		if err := sleep(ctx, noticeTime); err != nil {
-			return err
-		}
-		if err := n.reboot(ctx, down); err != nil {
-			return err
+			n.reboot(ctx, down)
+			return
 		}
 
-		return f.api.cordon(ctx, name, false)
+		must.OK(f.api.cordon(ctx, name, true))
+		must.OK(sleep(ctx, noticeTime))
+		n.reboot(ctx, down)
+		must.OK(f.api.cordon(ctx, name, false))
 	})
 }
 
-func (n *node) reboot(ctx context.Context, down time.Duration) error {
+func (n *node) reboot(ctx context.Context, down time.Duration) {
 	n.mu.Lock()
 	silent := n.silent // and stays so
 	n.mu.Unlock()
 	n.heartbeat.holdNotReady(true)
 	n.silence()
-	if err := sleep(ctx, down); err != nil {
-		return err
-	}
-
+	must.OK(sleep(ctx, down))
 	n.mu.Lock()
 	n.boots++
 	n.mu.Unlock()
 	if silent { // its kubelet starts without the agent
 		n.heartbeat.kubeletHealthy(true, true)
-	} else if err := n.startAndWait(ctx); err != nil {
-		return err
+	} else {
+		must.OK(n.startAndWait(ctx))
 	}
 
 	n.heartbeat.holdNotReady(false)
-
-	return nil
 }
 
 // cordon sets spec.unschedulable of a Node.
