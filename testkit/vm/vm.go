@@ -66,12 +66,11 @@ type Options struct {
 
 // Machine is a running virtual machine. Its methods can be called concurrently.
 type Machine struct {
-	dir    string
-	cmd    *exec.Cmd
-	done   <-chan struct{}
-	base   string
-	client *http.Client
-	qmp    *qmp
+	dir     string
+	process *localcluster.Process // QEMU
+	base    string
+	client  *http.Client
+	qmp     *qmp
 }
 
 // Accel returns how QEMU runs the image on this machine: with KVM if the kernel
@@ -139,21 +138,15 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 		return nil, err
 	}
 
-	log := must.Get(os.OpenFile(filepath.Join(o.Dir, "qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
-	defer log.Close()
-	m.cmd = exec.Command(qemu, arguments(o, socket, address)...)
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	if m.done, err = localcluster.StartTied(m.cmd); err != nil {
-		return nil, fmt.Errorf("start QEMU: %w", err)
-	}
-	if m.qmp, err = dialQMP(ctx, socket, m.done); err != nil {
+	m.process = must.Get(localcluster.StartProcess("QEMU", filepath.Join(o.Dir, "qemu.log"), exec.Command(qemu, arguments(o, socket, address)...)))
+	if m.qmp, err = dialQMP(ctx, socket, m.process.Done); err != nil {
 		m.Kill()
-		return nil, fmt.Errorf("QEMU: %w: %s", err, m.tail("qemu.log"))
+		return nil, fmt.Errorf("QEMU: %w: %s", err, m.process.Tail())
 	}
 
 	go func() {
 		<-m.qmp.broken
-		_ = m.cmd.Process.Kill() // fails only if it has ended; requests to a stopped machine would wait for ever
+		m.process.Kill() // requests to a stopped machine would wait for ever
 	}()
 	if _, err := m.WaitBoot(ctx, ""); err != nil {
 		m.Kill()
@@ -214,10 +207,10 @@ func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
 		}
 
 		select {
-		case <-m.done:
+		case <-m.process.Done:
 			return "", fmt.Errorf("QEMU ended: %w", m.ended())
 		case <-ctx.Done():
-			return "", fmt.Errorf("the virtual machine does not boot: %w: %s", ctx.Err(), m.tail("console.log"))
+			return "", fmt.Errorf("the virtual machine does not boot: %w: %s", ctx.Err(), m.console())
 		case <-tick.C:
 		}
 	}
@@ -281,7 +274,7 @@ func (m *Machine) do(ctx context.Context, method, path string, query url.Values,
 	})
 	if err != nil {
 		select {
-		case <-m.done:
+		case <-m.process.Done:
 			err = errors.Join(err, m.ended())
 		default:
 		}
@@ -293,7 +286,7 @@ func (m *Machine) do(ctx context.Context, method, path string, query url.Values,
 // ended returns how QEMU has ended.
 func (m *Machine) ended() error {
 	<-m.qmp.broken
-	return fmt.Errorf("%s: %w: %s", m.cmd.ProcessState, m.qmp.err, m.tail("qemu.log"))
+	return fmt.Errorf("%s: %w: %s", m.process.Cmd.ProcessState, m.qmp.err, m.process.Tail())
 }
 
 // Pause stops the machine's processors; Continue starts them again.
@@ -305,16 +298,15 @@ func (m *Machine) Continue(ctx context.Context) error { return m.qmp.execute(ctx
 // Kill ends QEMU at once: the machine loses its power, but what it has written
 // to its disks stays. Further calls do nothing.
 func (m *Machine) Kill() {
-	_ = m.cmd.Process.Kill() // fails only if it has ended
-	<-m.done
+	m.process.Kill()
 	if m.qmp != nil {
 		m.qmp.close()
 	}
 }
 
-// tail returns the end of one of the machine's logs.
-func (m *Machine) tail(name string) string {
-	raw, err := os.ReadFile(filepath.Join(m.dir, name))
+// console returns the end of what the machine has said.
+func (m *Machine) console() string {
+	raw, err := os.ReadFile(filepath.Join(m.dir, "console.log"))
 	if err != nil {
 		return err.Error()
 	}
