@@ -56,10 +56,7 @@ func (r *release) packChart() {
 // annotations of Artifact Hub that depend on it.
 func (r *release) versioned(chart []byte) []byte {
 	fields := map[string]any{}
-	if err := yaml.Unmarshal(chart, &fields); err != nil {
-		ok(fmt.Errorf("Chart.yaml: %w", err))
-	}
-
+	about("Chart.yaml", func() { ok(yaml.Unmarshal(chart, &fields)) })
 	fields["version"], fields["appVersion"] = trimV(r.version), r.version
 	annotations, is := fields["annotations"].(map[string]any)
 	if !is {

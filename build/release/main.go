@@ -40,13 +40,13 @@ type release struct {
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := attempt(func() { run(os.Args[1:]) }); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) (err error) {
+func run(args []string) {
 	var r release
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.StringVar(&r.version, "version", "", "the version, such as v1.2.3 or v1.2.3-rc.1")
@@ -59,37 +59,23 @@ func run(args []string) (err error) {
 	epoch := flags.Int64("time", 0, "the time of everything that has one, in seconds since 1970: the commit's")
 	check := flags.Bool("check", false, "only say whether this source could be released as -version")
 	tagged := flags.Bool("tagged", false, "with -check: -version must be the tag of what is checked out, and nothing changed since")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if err := checkVersion(r.version); err != nil {
-		return err
-	}
-	if *epoch <= 0 {
-		return errors.New("the time of the commit is unknown: set SOURCE_DATE_EPOCH to seconds since 1970")
-	}
-	if !regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`).MatchString(r.commit) {
-		return fmt.Errorf("the commit is unknown (%q): set COMMIT to the full hash of the released commit", r.commit)
-	}
-
+	ok(flags.Parse(args))
+	that(releaseVersion.MatchString(r.version),
+		"%q is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3 or VERSION=v1.2.3-rc.1", r.version)
+	that(*epoch > 0, "the time of the commit is unknown: set SOURCE_DATE_EPOCH to seconds since 1970")
+	that(fullHash.MatchString(r.commit), "the commit is unknown (%q): set COMMIT to the full hash of the released commit", r.commit)
 	if *keyFile != "" {
-		if r.key, err = readKey(*keyFile); err != nil {
-			return err
-		}
+		r.key = get(readKey(*keyFile))
 	}
-
 	if *check {
 		if *tagged {
-			return checkTag(r.version)
+			checkTag(r.version)
 		}
 
-		return nil
+		return
 	}
 
-	if r.programs == "" || r.out == "" || r.downloads == "" {
-		return errors.New("-programs, -out and -downloads are required")
-	}
-
+	that(r.programs != "" && r.out != "" && r.downloads != "", "-programs, -out and -downloads are required")
 	r.time = time.Unix(*epoch, 0).UTC()
 	for _, step := range []struct {
 		name string
@@ -106,43 +92,24 @@ func run(args []string) (err error) {
 		{"digests", r.sum},
 		{"signatures", r.sign},
 	} {
-		if err := attempt(step.make); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
-		}
+		about(step.name, step.make)
 	}
-
-	return nil
 }
 
-// checkVersion returns an error if images, packages and charts cannot all have
-// the version.
-func checkVersion(version string) error {
-	if !regexp.MustCompile(`\Av(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?\z`).MatchString(version) {
-		return fmt.Errorf("%q is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3 or VERSION=v1.2.3-rc.1", version)
-	}
+var (
+	// releaseVersion matches a version that images, packages and charts can all
+	// have.
+	releaseVersion = regexp.MustCompile(`\Av(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?\z`)
+	fullHash       = regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`)
+)
 
-	return nil
-}
-
-// checkTag returns an error if the working directory differs from the tag.
-func checkTag(version string) error {
-	changed, err := git("status", "--porcelain")
-	if err != nil {
-		return err
-	}
-	if changed != "" {
-		return fmt.Errorf("not committed:\n%s\ncommit it, or set VERSION=v1.2.3 to release it anyway", changed)
-	}
-
+// checkTag ends the program if the working directory differs from the tag.
+func checkTag(version string) {
+	changed := get(git("status", "--porcelain"))
+	that(changed == "", "not committed:\n%s\ncommit it, or set VERSION=v1.2.3 to release it anyway", changed)
 	tag, err := git("describe", "--tags", "--exact-match")
-	switch {
-	case err != nil:
-		return fmt.Errorf("the checked-out commit does not have the tag %s: run git tag %s, or set VERSION=v1.2.3 (%w)", version, version, err)
-	case tag != version:
-		return fmt.Errorf("the checked-out commit has the tag %s, not %s", tag, version)
-	}
-
-	return nil
+	that(err == nil, "the checked-out commit does not have the tag %s: run git tag %s, or set VERSION=v1.2.3 (%w)", version, version, err)
+	that(tag == version, "the checked-out commit has the tag %s, not %s", tag, version)
 }
 
 func git(args ...string) (string, error) {
@@ -169,10 +136,7 @@ func (p platform) String() string { return p.os + "_" + p.arch }
 func (r *release) platforms() (all []platform) {
 	for _, dir := range get(os.ReadDir(r.programs)) {
 		system, arch, is := strings.Cut(dir.Name(), "_")
-		if !is {
-			ok(fmt.Errorf("%s is not a platform: want OS_ARCH", filepath.Join(r.programs, dir.Name())))
-		}
-
+		that(is, "%s is not a platform: want OS_ARCH", filepath.Join(r.programs, dir.Name()))
 		all = append(all, platform{system, arch})
 	}
 
@@ -188,9 +152,7 @@ func (r *release) copyPrograms() {
 			name, suffix := program.Name(), filepath.Ext(program.Name())
 			name = fmt.Sprintf("%s-%s-%s-%s", strings.TrimSuffix(name, suffix), r.version, p.os, p.arch)
 			r.write(name+suffix, data, 0o755)
-			if err := attempt(func() { r.write(name+".cdx.json", r.billOf(name+suffix, data), 0o644) }); err != nil {
-				ok(fmt.Errorf("%s: %w", program.Name(), err))
-			}
+			about(program.Name(), func() { r.write(name+".cdx.json", r.billOf(name+suffix, data), 0o644) })
 		}
 	}
 }

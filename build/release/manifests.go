@@ -39,10 +39,7 @@ func (r *release) renderManifests() {
 		}
 
 		var rendered []byte
-		if err := attempt(func() { rendered = render(dir, images) }); err != nil {
-			ok(fmt.Errorf("%s: %w", dir, err))
-		}
-
+		about(dir, func() { rendered = render(dir, images) })
 		head := fmt.Sprintf("# evenkeel %s, %s: kubectl apply -f %s\n", r.version, dir, name)
 		r.write(name, append([]byte(head), rendered...), 0o644)
 	}
@@ -62,10 +59,7 @@ func render(dir string, images []types.Image) []byte {
 // only one.
 func (r *release) imageDigest(name string) string {
 	archives := get(filepath.Glob(filepath.Join(r.out, "evenkeel-"+name+"-"+r.version+"-*.tar")))
-	if len(archives) != 1 {
-		ok(fmt.Errorf("there are %d archives of the image %s, want one", len(archives), name))
-	}
-
+	that(len(archives) == 1, "there are %d archives of the image %s, want one", len(archives), name)
 	f := get(os.Open(archives[0]))
 	defer f.Close()
 	archive := tar.NewReader(f)
@@ -77,10 +71,7 @@ func (r *release) imageDigest(name string) string {
 		Manifests []struct{ Digest string }
 	}
 	ok(json.NewDecoder(archive).Decode(&index))
-	if len(index.Manifests) != 1 {
-		ok(fmt.Errorf("index.json in %s has %d images, want one", archives[0], len(index.Manifests)))
-	}
-
+	that(len(index.Manifests) == 1, "index.json in %s has %d images, want one", archives[0], len(index.Manifests))
 	return index.Manifests[0].Digest
 }
 

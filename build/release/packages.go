@@ -32,9 +32,7 @@ func (r *release) makePackages() {
 
 		for _, description := range get(filepath.Glob("packaging/*/nfpm.yaml")) {
 			for _, format := range []string{"deb", "rpm"} {
-				if err := attempt(func() { r.makePackage(description, format, p, completions) }); err != nil {
-					ok(fmt.Errorf("%s for %s: %w", description, p, err))
-				}
+				about(fmt.Sprintf("%s for %s", description, p), func() { r.makePackage(description, format, p, completions) })
 			}
 		}
 	}
@@ -61,10 +59,7 @@ func (r *release) complete(dir string) {
 	plugin := filepath.Join(r.programs, platform{runtime.GOOS, runtime.GOARCH}.String(), "kubectl-evenkeel")
 	for _, shell := range shells {
 		out, err := exec.Command(plugin, "completion", shell).Output()
-		if err != nil {
-			ok(fmt.Errorf("the plugin for this machine's platform is required for its completions: %w", err))
-		}
-
+		that(err == nil, "the plugin for this machine's platform is required for its completions: %w", err)
 		ok(os.WriteFile(filepath.Join(dir, shell), out, 0o644))
 	}
 }

@@ -3,6 +3,8 @@
 
 package main
 
+import "fmt"
+
 // failure is the panic with which ok ends a step.
 type failure struct{ error }
 
@@ -17,6 +19,19 @@ func ok(err error) {
 func get[V any](v V, err error) V {
 	ok(err)
 	return v
+}
+
+// that ends the step with a message unless is is true.
+func that(is bool, format string, args ...any) {
+	if !is {
+		ok(fmt.Errorf(format, args...))
+	}
+}
+
+// about does a step whose error begins with what it is about.
+func about(what string, step func()) {
+	err := attempt(step)
+	that(err == nil, "%s: %w", what, err)
 }
 
 // attempt does a step, and returns the error that has ended it.
