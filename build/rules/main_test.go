@@ -165,7 +165,6 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), prometheus(t, "promtool"), args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.OK(t, err, "promtool", args, string(out))
 }
