@@ -3,10 +3,7 @@
 
 package main
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // sighting is the state of a pod that was seen at a time. A pod that is gone
 // was deleted: it has no endpoint.
@@ -55,49 +52,39 @@ func (r readiness) cost(names []string, from, to time.Time) cost {
 // costOfPod returns what a period cost one pod. A pod that is deleted counts
 // until its deletion, or if a pod of that name follows, until that is Ready.
 func costOfPod(all []sighting, from, to time.Time) cost {
-	next := slices.IndexFunc(all, func(s sighting) bool { return s.at.After(from) })
-	if next < 0 {
-		next = len(all)
+	last := sighting{gone: true} // before the period
+	var during []sighting
+	for _, s := range all {
+		switch {
+		case !s.at.After(from):
+			last = s
+		case !s.at.After(to):
+			during = append(during, s)
+		}
 	}
-	if next == 0 || all[next-1].gone {
+	if last.gone {
 		return cost{}
 	}
 
-	last := all[next-1]
-	last.at = from
+	end := sighting{at: to, ready: true} // of the last state
+	if n := len(during); n > 0 && during[n-1].gone {
+		end.at = during[n-1].at
+	}
+
 	c := cost{pods: 1}
 	since := from // since when the pod is not Ready, unless last.ready
-	end := func(at time.Time) {
-		d := at.Sub(since)
-		if d > 0 {
-			c.lost = 1
-			c.longest = max(c.longest, d)
-		}
-
-		if d >= time.Second {
-			c.long = 1
-		}
-	}
-	for _, s := range all[next:] {
-		if s.at.After(to) {
-			break
-		}
-
-		switch {
+	for _, s := range append(during, end) {
+		switch d := s.at.Sub(since); {
 		case last.ready && !s.ready:
 			since = s.at
-		case !last.ready && s.ready:
-			end(s.at)
+		case !last.ready && s.ready && d > 0:
+			c.lost, c.longest = 1, max(c.longest, d)
+			if d >= time.Second {
+				c.long = 1
+			}
 		}
 
 		last = s
-	}
-
-	switch {
-	case last.gone:
-		end(last.at)
-	case !last.ready:
-		end(to)
 	}
 
 	return c

@@ -113,20 +113,12 @@ func parseFault(text string) (Fault, error) {
 	return f, nil
 }
 
-// splitEscaped splits at commas that do not follow a backslash.
+// splitEscaped splits at commas that do not follow a backslash. An argument of a
+// command contains no zero byte.
 func splitEscaped(text string) []string {
-	parts := []string{""}
-	for i := 0; i < len(text); i++ {
-		last := &parts[len(parts)-1]
-		switch {
-		case text[i] == '\\' && i+1 < len(text) && text[i+1] == ',':
-			i++
-			*last += ","
-		case text[i] == ',':
-			parts = append(parts, "")
-		default:
-			*last += string(text[i])
-		}
+	parts := strings.Split(strings.ReplaceAll(text, `\,`, "\x00"), ",")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "\x00", ",")
 	}
 
 	return parts
