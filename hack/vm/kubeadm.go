@@ -70,7 +70,15 @@ var parts = []part{
 func wholeCluster(ctx context.Context, l *lab) {
 	w := &whole{lab: l}
 	l.discard()
-	err := must.Try(func() { w.runParts(ctx) })
+	err := must.Try(func() {
+		w.prepare(ctx)
+		for _, p := range parts {
+			fmt.Printf("  %s\n", p.what)
+			begin := time.Now()
+			must.About(p.what, func() { p.run(ctx, w) })
+			fmt.Printf("  done after %s\n", time.Since(begin).Round(time.Second))
+		}
+	})
 	if w.worker != nil {
 		w.worker.Kill()
 	}
@@ -79,16 +87,6 @@ func wholeCluster(ctx context.Context, l *lab) {
 	}
 
 	must.OK(err)
-}
-
-func (w *whole) runParts(ctx context.Context) {
-	w.prepare(ctx)
-	for _, p := range parts {
-		fmt.Printf("  %s\n", p.what)
-		begin := time.Now()
-		must.About(p.what, func() { p.run(ctx, w) })
-		fmt.Printf("  done after %s\n", time.Since(begin).Round(time.Second))
-	}
 }
 
 // prepare makes the disk with the programs of both versions and the images of

@@ -138,7 +138,8 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 		return nil, err
 	}
 
-	m.process = must.Get(localcluster.StartProcess("QEMU", filepath.Join(o.Dir, "qemu.log"), exec.Command(qemu, arguments(o, socket, address)...)))
+	cmd := exec.Command(qemu, arguments(o, socket, address)...)
+	m.process = must.Get(localcluster.StartProcess("QEMU", filepath.Join(o.Dir, "qemu.log"), cmd))
 	if m.qmp, err = dialQMP(ctx, socket, m.process.Done); err != nil {
 		m.Kill()
 		return nil, fmt.Errorf("QEMU: %w: %s", err, m.process.Tail())
