@@ -16,8 +16,7 @@ import (
 func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
-		w.assign("uid-good", good)
-		w.runs("good")
+		w.adopts("uid-good", good)
 		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
 		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 40 || s.LastKnownGood != nil || s.Active.UID != "uid-good" || s.ObservedGeneration != 1 {
 			t.Errorf("in its trial: %+v", s)
@@ -41,20 +40,6 @@ func wantEvents(t *testing.T, w *world, want ...string) {
 	t.Helper()
 	got := w.reporter.told()
 	assert.That(t, slices.Equal(got, want), "events %q, want %q", got, want)
-}
-
-func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.assign("uid-typo", typo)
-		w.pass(time.Minute)
-		w.wantStarts("")
-		w.wantConfigOK("False | using last-known-good (init): failed to validate current (UID: uid-typo) (ValidationFailed)")
-		s := w.status()
-		assert.Equal(t, s.Error, "failed to validate current (UID: uid-typo): unknown field maxPodz")
-		assert.That(t, len(s.BadConfigs) == 1 && s.BadConfigs[0].UID == "uid-typo", "bad are %+v", s.BadConfigs)
-		w.wantDryRuns("typo", 1)
-		wantEvents(t, w, "Warning ConfigRejected: failed to validate current (UID: uid-typo): unknown field maxPodz")
-	})
 }
 
 func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
@@ -86,9 +71,7 @@ func TestNewestAssignmentDoesNotWaitForAnOlderDryRun(t *testing.T) {
 }
 
 func TestIdleAgentDecidesRarely(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.quiet("idle, with the first comparison with what was started", 7, time.Minute)
 		w.quiet("idle", 6, time.Minute)
 		w.assign("uid-slow", conf{name: "slow", hangs: true})
@@ -117,7 +100,8 @@ func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
 		w.wantStarts("", "good")
 		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = false }) // it was cancelled
 		w.runs("good")
-		w.kubelet.set(func(s *kubeletState) { s.identity, s.confs["good"] = "inode-2", conf{name: "good", hangs: true} })
+		w.replaceBinary("v1.36.3")
+		w.behaves(conf{name: "good", hangs: true})
 		w.pass(11 * time.Second)
 		w.dies(exitOne)
 		w.quiet("waiting for a verdict", 15, 10*time.Second)
@@ -133,7 +117,7 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 		n := w.kubelet.checked("good")
 		assert.That(t, n == 1 && len(w.status().BadConfigs) == 0, "%d dry runs, bad %+v", n, w.status().BadConfigs)
 		assert.Equal(t, counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`), "1", "the metric counts undecided validations")
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
+		w.behaves(good)
 		w.pass(20 * time.Second)
 		w.runs("good")
 		w.wantDryRuns("good", 2)
@@ -143,8 +127,7 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 
 func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
-		w.assign("uid-1", conf{name: "good", healthz: 20248})
-		w.runs("good")
+		w.adopts("uid-1", conf{name: "good", healthz: 20248})
 		w.pass(15 * time.Second)
 		w.assign("uid-2", conf{name: "good", healthz: 20248})
 		w.pass(5 * time.Second)
@@ -154,11 +137,8 @@ func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 			t.Errorf("it did not inherit: %+v", s)
 		}
 
-		w.kubelet.set(func(s *kubeletState) { // a dry run that cannot tell says nothing of the port
-			s.confs["good"] = conf{name: "good", healthz: 20248, doubtful: true}
-		})
-		w.dies(exitOne)
-		w.runs("good")
+		w.behaves(conf{name: "good", healthz: 20248, doubtful: true}) // such a dry run says nothing of the port
+		w.crashes("good")
 		ports := w.kubelet.get().ports
 		assert.That(t, slices.Equal(ports, []string{"10248", "20248", "20248"}), "its health was asked for at %q", ports)
 		w.promoted("uid-2")
@@ -167,76 +147,54 @@ func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 }
 
 func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
-	for name, again := range map[string]func(w *world){
-		"in a higher attempt": func(w *world) { w.assign("uid-typo", typo, 2) },
-		"after it was forgotten": func(w *world) {
-			w.forget("uid-typo")
-			w.pass(15 * time.Second)
+	forEach(t, inStartedWorld, map[string]func(w *world){
+		"in a higher attempt":    func(w *world) { w.assign("uid-typo", typo, 2) },
+		"after it was forgotten": func(w *world) { w.forget("uid-typo") },
+		"after its entry was removed by hand": func(w *world) {
+			w.disk.Plant(dir+"/v1.36.3/bad-configs", []byte(`{"apiVersion":"state.evenkeel.dev/v1","kind":"BadConfigs","content":[]}`))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inStartedWorld(t, func(w *world) {
-				w.assign("uid-typo", typo, 1)
-				w.pass(5 * time.Second)
-				w.kubelet.set(func(s *kubeletState) { s.confs["typo"] = conf{name: "typo"} }) // what it named is there now
-				w.pass(20 * time.Second)
-				w.wantStarts("")
-				again(w)
-				w.runs("typo")
-				w.wantStarts("", "typo")
-				w.wantConfigOK("True | using current (UID: uid-typo): all checks passed (AllChecksPassed)")
-				w.wantNoBad()
-			})
-		})
-	}
+	}, func(w *world, _ string, again func(w *world)) {
+		w.assign("uid-typo", typo, 1)
+		w.pass(5 * time.Second)
+		w.behaves(conf{name: "typo"}) // what it named is there now
+		w.pass(20 * time.Second)
+		w.wantStarts("")
+		again(w)
+		w.within(15*time.Second, "it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
+		w.runs("typo")
+		w.wantStarts("", "typo")
+		w.wantConfigOK("True | using current (UID: uid-typo): all checks passed (AllChecksPassed)")
+		w.wantNoBad()
+	})
 }
 
 func TestStartWaitsForTheAPIUpToTheSyncTimeoutAndStartsOnce(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
+	type agentStart struct {
 		api   func(*simAPI)
 		took  time.Duration
 		start string
 		ok    string
-	}{
-		{"it answers", func(*simAPI) {}, 700 * time.Millisecond, "better", "True | using current (UID: uid-better): all checks passed (AllChecksPassed)"},
-		{"it refuses connections", func(api *simAPI) { api.up = false }, 700 * time.Millisecond, "good",
-			"Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: the API server refuses connections (SyncFailed)"},
-		{"it hangs", func(api *simAPI) { api.hangs = true }, 2400 * time.Millisecond, "good",
-			"Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: no answer from the API server yet (SyncFailed)"},
-		{"its object is not found", func(api *simAPI) { api.object = nil }, 700 * time.Millisecond, "good",
-			"Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: referenced ConfigMap not found (SyncFailed)"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				w.stop()
-				w.assign("uid-better", better)
-				w.api.set(tt.api)
-				begin, starts := time.Now(), len(w.kubelet.get().starts)
-				w.start()
-				w.until("a kubelet", func() bool { return w.kubelet.running() != nil })
-				took := time.Since(begin).Round(100 * time.Millisecond)
-				assert.That(t, took <= tt.took, "it took %s to start, want %s", took, tt.took)
-				w.pass(10 * time.Second)
-				got := w.kubelet.get().starts[starts:]
-				assert.That(t, slices.Equal(got, []string{tt.start}), "started %q, want once %s", got, tt.start)
-				w.wantConfigOK(tt.ok)
-			})
-		})
 	}
-}
-
-func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
+	forEach(t, inGoodWorld, map[string]agentStart{
+		"it answers": {func(*simAPI) {}, 700 * time.Millisecond, "better", "True | using current (UID: uid-better): all checks passed (AllChecksPassed)"},
+		"it refuses connections": {func(api *simAPI) { api.up = false }, 700 * time.Millisecond, "good",
+			"Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: the API server refuses connections (SyncFailed)"},
+		"it hangs": {func(api *simAPI) { api.hangs = true }, 2400 * time.Millisecond, "good",
+			"Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: no answer from the API server yet (SyncFailed)"},
+		"its object is not found": {func(api *simAPI) { api.object = nil }, 700 * time.Millisecond, "good",
+			"Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: referenced ConfigMap not found (SyncFailed)"},
+	}, func(w *world, _ string, tt agentStart) {
 		w.stop()
-		edited := configMap("uid-good", conf{name: "good"})
-		edited.Data["kubelet"] += "maxPods: 7\n"
-		w.assignObject(edited)
+		w.assign("uid-better", better)
+		w.api.set(tt.api)
+		begin := time.Now()
 		w.start()
-		w.runs("good")
-		w.pass(time.Minute)
-		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
-		assert.That(t, w.source.Current().ConfigMap == nil, "it was downloaded again")
+		w.until("a kubelet", func() bool { return w.kubelet.running() != nil })
+		took := time.Since(begin).Round(100 * time.Millisecond)
+		assert.That(w.t, took <= tt.took, "it took %s to start, want %s", took, tt.took)
+		w.pass(10 * time.Second)
+		w.wantStarts("", "good", tt.start)
+		w.wantConfigOK(tt.ok)
 	})
 }
 
@@ -258,15 +216,13 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 // then run the dry run of its kubelet. But the kernel does not end a process
 // that waits for a disk, and that must not keep the lock.
 func TestNoDryRunThatCanEndOutlivesTheAgent(t *testing.T) {
-	for killTakes, left := range map[time.Duration]int{3 * time.Second: 0, time.Hour: 1} {
-		inGoodWorld(t, func(w *world) {
-			w.kubelet.set(func(s *kubeletState) { s.killTakes = killTakes })
-			w.assign("uid-slow", conf{name: "slow", hangs: true})
-			w.pass(time.Second)
-			assert.Equal(t, w.kubelet.get().checking, 1, "dry runs of the assignment")
-			w.stop()
-			assert.Equal(t, w.kubelet.get().checking, left, "dry runs after the end of the agent")
-			time.Sleep(killTakes)
-		})
-	}
+	forEach(t, inGoodWorld, map[time.Duration]int{3 * time.Second: 0, time.Hour: 1}, func(w *world, killTakes time.Duration, left int) {
+		w.kubelet.set(func(s *kubeletState) { s.killTakes = killTakes })
+		w.assign("uid-slow", conf{name: "slow", hangs: true})
+		w.pass(time.Second)
+		assert.Equal(w.t, w.kubelet.get().checking, 1, "dry runs of the assignment")
+		w.stop()
+		assert.Equal(w.t, w.kubelet.get().checking, left, "dry runs after the end of the agent")
+		time.Sleep(killTakes)
+	})
 }

@@ -76,11 +76,7 @@ func configMap(uid string, c conf) *corev1.ConfigMap {
 // assign assigns a configuration with a UID, in the given attempt of a rollout
 // if that is not 0.
 func (w *world) assign(uid string, c conf, attempt ...int64) {
-	w.kubelet.set(func(s *kubeletState) {
-		if _, known := s.confs[c.name]; !known {
-			s.confs[c.name] = c
-		}
-	})
+	w.knows(c)
 	w.names[uid] = c.name
 	w.assignObject(configMap(uid, c), attempt...)
 }

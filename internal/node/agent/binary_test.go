@@ -24,15 +24,13 @@ func (w *world) wantVersion(version string, bad int) {
 }
 
 func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withBad(w)
-		w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) // the same version, rebuilt
+	inBadWorld(t, func(w *world) {
+		w.replaceBinary("v1.36.3") // rebuilt
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
 		w.wantVersion("v1.36.3", 1)
 		starts := len(w.kubelet.get().starts)
-		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-3", "v1.37.0" })
+		w.replaceBinary("v1.37.0")
 		w.pass(15 * time.Second)
 		w.wantVersion("v1.36.3", 1) // which runs
 		w.dies(exitOne)
@@ -41,7 +39,7 @@ func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 		w.runs("crasher") // which was mended
 		got := w.kubelet.get().starts[starts:]
 		assert.That(t, slices.Equal(got, []string{"crasher"}), "starts %q", got)
-		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-1", "v1.36.3" })
+		w.replaceBinary("v1.36.3")
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
 		w.wantVersion("v1.36.3", 1) // a downgrade finds its own again
@@ -57,8 +55,7 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 
 		// A kubelet that cannot be started is no failure of the configuration
 		// on trial.
-		w.assign("uid-good", good)
-		w.runs("good")
+		w.adopts("uid-good", good)
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
 		w.dies(exitOne)
 		w.pass(2 * time.Minute)
@@ -73,11 +70,9 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 }
 
 func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withBad(w)
+	inBadWorld(t, func(w *world) {
 		w.openErr = errors.New("no space left on device")
-		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
+		w.replaceBinary("v1.37.0")
 		w.dies(exitOne)
 		w.pass(time.Minute)
 		w.wantVersion("v1.36.3", 1)
@@ -92,69 +87,48 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 // TestVerdictOnTheRunningConfigIsKept: after a crash, a kubelet with another
 // health endpoint must not be probed at the default one.
 func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
-	for name, lose := range map[string]func(w *world){
-		"the binary was replaced": func(w *world) { w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) },
-		"the API came and went": func(w *world) {
+	inWorld(t, func(w *world) {
+		w.behaves(conf{healthz: 20249})
+		w.assignLocal()
+		w.up()
+		loses := func(name string) {
+			w.replaceBinary("v1.36.3")
+			w.pass(15 * time.Second)
+			w.crashes(name)
 			w.apiUp(false)
 			w.pass(time.Second)
 			w.apiUp(true)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, assigned := range []string{"", "good"} {
-				inWorld(t, func(w *world) {
-					w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{healthz: 20249} })
-					w.assignLocal()
-					w.start()
-					w.runs("")
-					if assigned != "" {
-						w.assign("uid-good", conf{name: "good", healthz: 20249})
-						w.runs("good")
-					}
-
-					lose(w)
-					w.pass(15 * time.Second)
-					w.dies(exitOne)
-					w.runs(assigned)
-					for _, port := range w.kubelet.get().ports {
-						assert.That(t, port == "20249", "%s: its health was asked for at %q", orLocal(assigned), w.kubelet.get().ports)
-					}
-				})
-			}
-		})
-	}
-}
-
-// TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the
-// old kubelet, and then the state of the new version counts.
-func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
-		w.assign("uid-good", conf{name: "good"})
-		w.runs("good")
-		s := w.status()
-		assert.That(t, s.ComponentVersion == "v1.37.0" && s.Trial != nil, "%s, trial: %+v", s.ComponentVersion, s.Trial)
-		w.wantStarts("", "good")
+			w.pass(15 * time.Second)
+			w.crashes(name)
+		}
+		loses("")
+		w.adopts("uid-good", conf{name: "good", healthz: 20249})
+		loses("good")
+		assert.Equal(w.t, strings.Join(w.kubelet.get().ports, " "), strings.Repeat("20249 ", 5)+"20249", "where its health was asked for")
 	})
 }
 
-// The kubelet of another file is not restarted after a crash: it would exit at
-// state of before, as with any change.
-func TestStateIsMovedAsideAlsoForAReplacedBinary(t *testing.T) {
+// The change stops the old kubelet, and then the state of the new version
+// counts. The kubelet of another file is not restarted after a crash: it would
+// exit at state of before, as with any change.
+func TestABinaryReplacedBeforeAChangeCausesAnotherDecision(t *testing.T) {
 	for _, version := range []string{"v1.36.3", "v1.37.0"} {
 		inGoodWorld(t, func(w *world) {
-			w.kubelet.set(func(s *kubeletState) { s.identity, s.version, s.cpuState = "inode-2", version, "none" })
+			w.replaceBinary(version)
+			w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
 			w.api.set(func(api *simAPI) { api.unschedulable = true })
-			w.assign("uid-static", conf{name: "static", policy: "static"})
-			w.runs("static")
+			w.adopts("uid-static", conf{name: "static", policy: "static"})
 			moved := w.kubelet.get().moved
 			assert.That(t, len(moved) == 1, "%s: moved aside: %q\n%s", version, moved, w.tail())
+			s := w.status()
+			assert.That(t, s.ComponentVersion == version && s.Trial != nil, "%s, trial: %+v", s.ComponentVersion, s.Trial)
+			w.wantStarts("", "good", "static")
 		})
 	}
 }
 
 func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
-	inWorldWith(t, func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }, func(w *world) {
+	with(func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second })(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 14 * time.Second })
 		w.assign("uid-good", conf{name: "good"})
 		w.promoted("uid-good")
@@ -163,13 +137,11 @@ func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 }
 
 func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
-	inWorldWith(t, withoutACrash, func(w *world) {
-		w.assign("uid-good", conf{name: "good"})
-		w.runs("good")
+	with(withoutACrash)(t, func(w *world) {
+		w.adopts("uid-good", conf{name: "good"})
 		for _, version := range []string{"v1.37.0", "v1.36.3", "v1.37.0"} { // a trial of its own with each
-			w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode of "+version, version })
-			w.dies(exitOne)
-			w.runs("good")
+			w.replaceBinary(version)
+			w.crashes("good")
 		}
 
 		s := w.status()
@@ -178,19 +150,14 @@ func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 }
 
 func TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inStartedWorld(t, func(w *world) {
 		w.pods("a", "b")
-		w.start()
-		w.runs("")
 		w.assign("uid-good", conf{name: "good"})
 		w.until("it is being judged, and its pods were counted", func() bool { return w.kubelet.checked("good") == 1 })
 		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.NeedSpace...)
 		w.pass(time.Minute)
 		w.wantStarts("")
-		w.api.set(func(api *simAPI) {
-			api.pods = slices.Clone(api.pods)
-			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted" // by the kubelet: the disk is full
-		})
+		w.evicted(0) // by the kubelet: the disk is full
 		w.pass(10 * time.Second)
 		w.disk.Heal()
 		w.runs("good")
@@ -203,11 +170,9 @@ func TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial(t *testing.T) {
 // The trial of last-known-good with another version falls back to local.
 func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) {
-			s.identity, s.version = "inode-2", "v1.37.0"
-			s.confs[""] = conf{rejected: "unknown field"} // for that one
-			s.confs["good"] = crasher
-		})
+		w.replaceBinary("v1.37.0")
+		w.behaves(conf{rejected: "unknown field"}) // for that one
+		w.behaves(conf{name: "good", crashes: crasher.crashes})
 		w.dies(exitOne)
 		w.pass(time.Minute)
 		starts := w.kubelet.get().starts[1:]

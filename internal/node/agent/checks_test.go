@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -64,41 +62,35 @@ func TestDryRunsWithoutAVerdictAreCountedInARow(t *testing.T) {
 }
 
 func TestAKubeletWithoutADumpRunsTheLocalConfigurationOnly(t *testing.T) {
-	for _, protected := range []payload.Protection{payload.DefaultProtection(), {}} {
-		inWorld(t, func(w *world) {
-			w.options = func(o *Options) { o.Protected = protected }
-			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{noDump: true, healthz: 12345} })
-			w.start()
-			w.runs("")
-			w.assign("uid-quiet", conf{name: "quiet", noDump: true})
-			w.pass(time.Minute)
-			w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-quiet): " +
-				"the kubelet did not print the effective configuration, so it cannot be compared with the local configuration (ProtectedFields)")
-			w.wantStarts("")
-			w.wantNoBad()
-			c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionKubeletLimited)
-			assert.That(t, c != nil && c.Status == "True" && c.Reason == component.LimitNotComparable && c.Message == "it prints nothing",
-				"the condition is %+v", c)
-		})
-	}
+	forEach(t, inWorld, map[string]payload.Protection{
+		"with protected fields": payload.DefaultProtection(), "without": {},
+	}, func(w *world, _ string, protected payload.Protection) {
+		w.options = func(o *Options) { o.Protected = protected }
+		w.behaves(conf{noDump: true, healthz: 12345})
+		w.up()
+		w.assign("uid-quiet", conf{name: "quiet", noDump: true})
+		w.pass(time.Minute)
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-quiet): " +
+			"the kubelet did not print the effective configuration, so it cannot be compared with the local configuration (ProtectedFields)")
+		w.wantStarts("")
+		w.wantNoBad()
+		assert.Equal(w.t, w.condition(v1alpha1.ConditionKubeletLimited), "True "+component.LimitNotComparable+": it prints nothing")
+	})
 }
 
 func TestALocalConfigurationWithoutADumpReturnsToAnEmptyNodeOnly(t *testing.T) {
-	for _, pods := range [][]string{nil, {"a"}} {
-		inGoodWorld(t, func(w *world) {
-			w.pods(pods...)
-			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{noDump: true}; s.identity = "inode-2" })
-			w.assignLocal()
-			w.pass(2 * time.Minute)
-			if len(pods) == 0 {
-				w.wantStarts("", "good", "")
-				return
-			}
-
-			w.wantStarts("", "good")
-			w.wantConfigOKHas("", "the kubelet did not print the configuration, so the loss of pods cannot be predicted")
-		})
-	}
+	inGoodWorld(t, func(w *world) {
+		w.pods("a")
+		w.behaves(conf{noDump: true})
+		w.replaceBinary("v1.36.3")
+		w.assignLocal()
+		w.pass(2 * time.Minute)
+		w.wantStarts("", "good")
+		w.wantConfigOKHas("", "the kubelet did not print the configuration, so the loss of pods cannot be predicted")
+		w.pods()
+		w.pass(2 * time.Minute)
+		w.wantStarts("", "good", "")
+	})
 }
 
 func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -58,28 +57,12 @@ func (z *simConfigz) answer(ctx context.Context, started component.Effective) (c
 
 // inDriftWorld runs a test on a node whose kubelet runs its local
 // configuration, and was compared with it.
-func inDriftWorld(t *testing.T, test func(w *world, z *simConfigz)) {
-	t.Helper()
-	inWorld(t, func(w *world) {
-		z := &simConfigz{}
-		w.configz = z.answer
-		w.start()
-		w.runs("")
-		w.drifts(noDrift)
-		test(w, z)
-	})
-}
+var inDriftWorld = after(func(w *world) {
+	w.up()
+	w.drifts(noDrift)
+})
 
-// drifted returns the newest condition as `status reason: message`; empty:
-// there is none.
-func (w *world) drifted() string {
-	c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionDrifted)
-	if c == nil {
-		return ""
-	}
-
-	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
-}
+func (w *world) drifted() string { return w.condition(v1alpha1.ConditionDrifted) }
 
 func (w *world) drifts(want string) {
 	w.t.Helper()
@@ -92,18 +75,14 @@ const (
 )
 
 // asks waits until the kubelet is asked for its /configz again.
-func (w *world) asks(z *simConfigz) {
+func (w *world) asks() {
 	w.t.Helper()
-	before := len(z.get().asked)
-	w.within(15*time.Minute, "the kubelet is asked again", func() bool { return len(z.get().asked) > before })
-}
-
-func (w *world) edit(maxPods int) {
-	w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: maxPods} })
+	before := len(w.configz.get().asked)
+	w.within(15*time.Minute, "the kubelet is asked again", func() bool { return len(w.configz.get().asked) > before })
 }
 
 func TestDriftIsCheckedAtMostEveryTenMinutes(t *testing.T) {
-	inDriftWorld(t, func(w *world, z *simConfigz) {
+	inDriftWorld(t, func(w *world) {
 		w.pass(time.Hour)
 		for range 60 { // also if the kubelet crashes every minute
 			w.dies(supervisor.Exit{Signal: "killed"})
@@ -111,7 +90,7 @@ func TestDriftIsCheckedAtMostEveryTenMinutes(t *testing.T) {
 			w.pass(time.Minute)
 		}
 
-		asked := z.get().asked
+		asked := w.configz.get().asked
 		assert.That(t, len(asked) >= 10 && len(asked) <= 13, "/configz was read %d times in two hours", len(asked))
 		for i := 1; i < len(asked); i++ {
 			gap := asked[i].Sub(asked[i-1])
@@ -121,16 +100,16 @@ func TestDriftIsCheckedAtMostEveryTenMinutes(t *testing.T) {
 }
 
 func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
-	inDriftWorld(t, func(w *world, z *simConfigz) {
+	inDriftWorld(t, func(w *world) {
 		disk, reports := w.records(), len(w.reporter.all())
-		w.edit(77)
+		w.behaves(conf{maxPods: 77})
 		w.drifts(fileDrift)
 		w.pass(2 * time.Hour)
 		want := &v1alpha1.Drift{Files: []string{configFile}}
 		assert.NoDiff(t, cmp.Diff(want, w.status().Drift))
 		assert.Equal(t, len(w.reporter.all())-reports, 1, "reports of the edit")
 		w.wantLogged("differ from what was started", 1)
-		z.set(func(s *configzState) {
+		w.configz.set(func(s *configzState) {
 			s.change = map[string]any{"maxPods": json.Number("55"), "hairpinMode": "x", "evictionHard": map[string]any{"memory.available": "1Gi"}}
 		})
 		w.drifts("True ConfigzDiffers: the running kubelet differs in 3 fields from the configuration that the agent validated and started; " +
@@ -141,19 +120,16 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 		assert.Equal(t, w.records(), disk, "the records on disk")
 
 		// A change that is taken back is no drift.
-		w.edit(0)
-		z.set(func(s *configzState) { s.change = nil })
+		w.behaves(conf{})
+		w.configz.set(func(s *configzState) { s.change = nil })
 		w.drifts(noDrift)
 		w.wantLogged("are again as they were started", 1)
-	})
-}
 
-func TestAStartEndsDrift(t *testing.T) {
-	inDriftWorld(t, func(w *world, _ *simConfigz) {
-		w.edit(77)
+		// A start ends drift.
+		w.behaves(conf{maxPods: 77})
 		w.drifts(fileDrift)
 		w.dies(supervisor.Exit{Signal: "killed"})
-		w.until("another kubelet runs", func() bool { return len(w.kubelet.get().starts) == 2 })
+		w.untilStarts(2)
 		w.runs("")
 		assert.Equal(t, w.drifted(), "", "Drifted before the new kubelet was compared")
 		w.drifts(noDrift)
@@ -161,46 +137,46 @@ func TestAStartEndsDrift(t *testing.T) {
 }
 
 func TestAnEditThatTheRunningConfigurationReplacesHasNoEffect(t *testing.T) {
-	inDriftWorld(t, func(w *world, _ *simConfigz) {
-		withGood(w)
+	inDriftWorld(t, func(w *world) {
+		w.adopts("uid-good", good)
+		w.promoted("uid-good")
 		w.drifts(noDrift)
-		w.edit(77)
+		w.behaves(conf{maxPods: 77})
 		w.drifts("True FilesEdited: local file " + configFile + " changed since the kubelet was started; the change has no effect while the assigned configuration runs, because that replaces the local one")
 		w.wantStarts("", "good")
 	})
 }
 
 func TestAKubeletThatOnceDoesNotAnswerKeepsItsResult(t *testing.T) {
-	inDriftWorld(t, func(w *world, z *simConfigz) {
+	inDriftWorld(t, func(w *world) {
 		reports := len(w.reporter.all())
 		failed := func() {
 			t.Helper()
-			w.asks(z)
+			w.asks()
 			w.pass(15 * time.Second)
 		}
-		z.set(func(s *configzState) { s.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection refused")} })
+		w.configz.set(func(s *configzState) { s.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection refused")} })
 		failed()
 		got := w.drifted()
 		assert.That(t, got == noDrift && len(w.reporter.all()) == reports, "after one failure, Drifted is %q", got)
 		const unanswered = "False FilesUnchanged: the local files are as they were when the kubelet was started; /configz is not compared: the kubelet does not answer requests for its /configz"
 		w.drifts(unanswered)
-		z.set(func(s *configzState) {
+		w.configz.set(func(s *configzState) {
 			s.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection reset, port 4711")}
 		})
 		failed()
 		n := len(w.reporter.all()) - reports
 		assert.That(t, n == 1 && w.drifted() == unanswered, "%d reports of three failures, the last is %q", n, w.drifted())
-		z.set(func(s *configzState) { s.err = nil })
+		w.configz.set(func(s *configzState) { s.err = nil })
 		w.drifts(noDrift)
 	})
 }
 
 func TestAHangingComparisonBlocksNothing(t *testing.T) {
-	inDriftWorld(t, func(w *world, z *simConfigz) {
-		z.set(func(s *configzState) { s.hangs = true })
-		w.asks(z)
-		w.assign("uid-good", good)
-		w.runs("good") // while the request hangs
+	inDriftWorld(t, func(w *world) {
+		w.configz.set(func(s *configzState) { s.hangs = true })
+		w.asks()
+		w.adopts("uid-good", good) // while the request hangs
 		w.promoted("uid-good")
 		w.drifts("False FilesUnchanged: the local files are as they were when the kubelet was started; /configz is not compared: the kubelet does not answer requests for its /configz")
 		w.wantStarts("", "good")
@@ -249,18 +225,8 @@ func TestWhyConfigzIsNotComparedIsStable(t *testing.T) {
 }
 
 func TestChangedFilesAreThoseEditedAddedOrRemoved(t *testing.T) {
-	before := map[string]string{"/a": "1", "/b": "1", "/c": "1"}
-	for _, tt := range []struct {
-		now  map[string]string
-		want []string
-	}{
-		{map[string]string{"/a": "1", "/b": "1", "/c": "1"}, nil},
-		{map[string]string{"/a": "1", "/b": "2", "/d": "1"}, []string{"/b", "/c", "/d"}},
-		{nil, []string{"/a", "/b", "/c"}},
-	} {
-		got := changedFiles(before, tt.now)
-		assert.That(t, slices.Equal(got, tt.want), "%v: %q, want %q", tt.now, got, tt.want)
-	}
+	got := changedFiles(map[string]string{"/a": "1", "/b": "1", "/c": "1"}, map[string]string{"/a": "1", "/b": "2", "/d": "1"})
+	assert.NoDiff(t, cmp.Diff([]string{"/b", "/c", "/d"}, got))
 }
 
 func TestDriftedSaysHowManyFilesAndFields(t *testing.T) {

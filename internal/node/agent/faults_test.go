@@ -40,7 +40,7 @@ func TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig(t *testing.T) {
 // what may follow. It returns whether the scenario has more operations.
 func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.Int32) (more bool) {
 	w := p.world(t)
-	newInvariants(w).where = fmt.Sprintf("before the crash after operation %d", n)
+	newInvariants(w, fmt.Sprintf("before the crash after operation %d", n))
 	w.disk.CrashAfter(n)
 	w.start()
 	w.pass(time.Second)
@@ -78,8 +78,7 @@ func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, go
 		w.boot = "boot-2"
 	}
 
-	r := newInvariants(w)
-	r.where = where
+	r := newInvariants(w, where)
 	found := w.view().LastKnownGood
 	r.isProven(found.Config)
 	w.start()
@@ -149,8 +148,7 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	cause := []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS}[n%3]
 	w := p.world(t)
 	w.log = &lines{}
-	r := newInvariants(w)
-	r.where = fmt.Sprintf("operation %d fails with %v, forever: %t", n, cause, forever)
+	r := newInvariants(w, fmt.Sprintf("operation %d fails with %v, forever: %t", n, cause, forever))
 	from := w.disk.Operations()
 	switch {
 	case !forever:
@@ -170,8 +168,7 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 		}
 
 		w.disk.Heal()
-		w.stop()
-		w.start()
+		w.restart()
 	}
 
 	s.play(w)
@@ -187,6 +184,11 @@ func fail(t *testing.T, s scenario, p past, n int, forever bool) (more bool) {
 	}
 
 	w.disk.Heal()
+	mayWait := s.name == "revoked" // which can be taken back
+	if v := w.view(); !more && (r.named(v.LastKnownGood.Config) != s.ends || v.Trial != nil && !mayWait) {
+		r.complain("without a failure it ends with last-known-good %s, want %s, trial %+v", v.LastKnownGood.Revision, orLocal(s.ends), v.Trial)
+	}
+
 	w.pass(wholeTrial + 45*time.Second)
 	r.settled(p.good)
 	if gap := w.kubelet.get().gap; gap > 9*time.Second {

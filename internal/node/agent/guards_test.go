@@ -41,22 +41,6 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 	})
 }
 
-func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
-	inWorldWith(t, protecting, func(w *world) {
-		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
-		w.pass(5 * time.Second)
-		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
-		w.wantStarts("")
-		w.wantNoBad()
-		w.pass(time.Hour)
-		told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open")
-		assert.That(t, told == 1 && n == 1, "told %d times, after %d dry runs", told, n)
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{readOnlyPort: 10255} }) // the operator of the node agrees
-		w.runs("open")
-		w.wantStarts("", "open")
-	})
-}
-
 func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	v := component.Verdict{Local: component.Effective{"maxPods": json.Number("1")}, Effective: component.Effective{"maxPods": json.Number("2")}}
 	for i := range 7 {
@@ -70,14 +54,12 @@ func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 
 func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.dies(exitOne)
-		w.runs("good")
+		w.crashes("good")
 		w.wantDryRuns("good", 1)
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
+		w.behaves(conf{maxPods: 90})
 		w.pass(time.Minute)
 		w.wantDryRuns("good", 1)
-		w.dies(exitOne)
-		w.runs("good")
+		w.crashes("good")
 		w.wantDryRuns("good", 2)
 	})
 }
@@ -93,86 +75,74 @@ func TestContradictingManagerStateNeedsACordonedAndDrainedNode(t *testing.T) {
 	drain := func(api *simAPI) {
 		api.pods = []source.Pod{{UID: "pod-ds", Name: "ds", Phase: "Running", OwnerKind: "DaemonSet"}, {UID: "pod-st", Name: "st", Phase: "Running", Static: true}}
 	}
-	for name, cordon := range map[string]func(*simAPI){
+	forEach(t, inWorld, map[string]func(*simAPI){
 		"cordoned by a person":            func(api *simAPI) { api.unschedulable = true },
 		"drained by a rollout":            taint(v1alpha1.TaintDraining, "1.1.1.a"),
 		"a new node with a startup taint": taint(startupTaint, ""),
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
-				w.start()
-				w.runs("")
-				w.api.set(drain)
-				w.assign("uid-static", conf{name: "static", policy: "static"})
-				for _, next := range []func(){func() {}, func() { w.pods("a") }, func() { w.api.set(cordon) }} {
-					next()
-					w.pass(10 * time.Second)
-					w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" " +
-						"but cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)")
-					w.wantStarts("")
-				}
+	}, func(w *world, _ string, cordon func(*simAPI)) {
+		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
+		w.up()
+		w.api.set(drain)
+		w.assign("uid-static", conf{name: "static", policy: "static"})
+		for _, next := range []func(){func() {}, func() { w.pods("a") }, func() { w.api.set(cordon) }} {
+			next()
+			w.pass(10 * time.Second)
+			w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" " +
+				"but cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)")
+			w.wantStarts("")
+		}
 
-				w.api.set(drain)
-				w.runs("static")
-				w.wantStarts("", "static")
-				got := w.kubelet.get().moved
-				assert.That(t, slices.Equal(got, []string{file + ".evenkeel"}), "moved aside: %q", got)
-				w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
-				w.wantDryRuns("static", 1)
-			})
-		})
-	}
+		w.api.set(drain)
+		w.runs("static")
+		w.wantStarts("", "static")
+		got := w.kubelet.get().moved
+		assert.That(w.t, slices.Equal(got, []string{file + ".evenkeel"}), "moved aside: %q", got)
+		w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
+		w.wantDryRuns("static", 1)
+	})
 }
 
 func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.assign("uid-sick", sick)
-		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.untilStarts(3)
 		w.kubelet.set(func(s *kubeletState) { s.cpuState = "static" })
 		w.dies(exitOne)
 		w.pass(5 * time.Second)
-		got := w.kubelet.get().moved
-		assert.That(t, len(got) == 0, "moved aside after a crash: %q", got)
+		assert.Equal(t, len(w.kubelet.get().moved), 0, "files moved aside after a crash")
 		w.runs("good")
-		got = w.kubelet.get().moved
-		assert.That(t, len(got) == 1, "moved aside for the rollback: %q", got)
+		assert.Equal(t, len(w.kubelet.get().moved), 1, "files moved aside for the rollback")
 	})
 }
 
 func TestHarmToTheNodeFailsATrial(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
+	type harm struct {
 		c      conf
 		happen func(w *world)
 		reason string
 		words  string
-	}{
-		{"never healthy", sick, func(*world) {}, "NotHealthy", "was not healthy for 20s"},
-		{"the node is not Ready", good, func(w *world) { w.api.set(func(api *simAPI) { api.ready = false }) }, "NotReady", "left the node not ready for 20s"},
-		{"its Lease is never renewed", conf{name: "good", loses: true}, func(*world) {}, "NotReady", "left the node not ready for 20s"},
-		{"pressure", good, func(w *world) { w.api.set(func(api *simAPI) { api.pressure = []string{"MemoryPressure"} }) },
+	}
+	forEach(t, inStartedWorld, map[string]harm{
+		"the node is not Ready":      {good, func(w *world) { w.api.set(func(api *simAPI) { api.ready = false }) }, "NotReady", "left the node not ready for 20s"},
+		"its Lease is never renewed": {conf{name: "good", loses: true}, func(*world) {}, "NotReady", "left the node not ready for 20s"},
+		"pressure": {good, func(w *world) { w.api.set(func(api *simAPI) { api.pressure = []string{"MemoryPressure"} }) },
 			"WorkloadHarmed", "harmed the workload: MemoryPressure turned True"},
-		{"a pod is rejected", good, func(w *world) {
+		"a pod is rejected": {good, func(w *world) {
 			w.api.set(func(api *simAPI) {
 				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Failed", Reason: "OutOfpods", Message: "Pod was rejected: too many"}}
 			})
 		}, "WorkloadHarmed", "harmed the workload: pod default/a: OutOfpods"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inStartedWorld(t, func(w *world) {
-				w.pods("a")
-				w.assign("uid-it", tt.c)
-				w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
-				w.pass(3 * time.Second)
-				tt.happen(w)
-				w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
-				w.pass(time.Second)
-				w.wantStarts("", tt.c.name, "")
-				w.wantReason(tt.reason, "current (UID: uid-it) "+tt.words)
-			})
-		})
-	}
+	}, func(w *world, _ string, tt harm) {
+		w.pods("a")
+		w.assign("uid-it", tt.c)
+		w.untilStarts(2)
+		w.pass(3 * time.Second)
+		tt.happen(w)
+		w.untilStarts(3)
+		w.pass(time.Second)
+		w.wantStarts("", tt.c.name, "")
+		w.wantReason(tt.reason, "current (UID: uid-it) "+tt.words)
+	})
 }
 
 func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
@@ -204,8 +174,7 @@ func (n fixedNodes) Snapshot(context.Context) source.NodeState { return n.state 
 // that renewal, and then polls once a minute.
 func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
-		w.assign("r1", conf{name: "late", loses: true})
-		w.runs("late")
+		w.adopts("r1", conf{name: "late", loses: true})
 		before := w.nodes.get().starts
 		w.pass(leaseGrace - time.Second)
 		assert.Equal(t, w.nodes.get().starts-before, 0, "requests within the time that it has")
@@ -216,16 +185,18 @@ func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 
 var onlyOnZoneA = map[string]string{"zone": "a"}
 
+// zoneChanges changes the label that all pods select.
+func (w *world) zoneChanges() {
+	w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+}
+
 // inChangedWorld runs a test in which good runs, and the label that the pods a
 // and b select has changed since.
-func inChangedWorld(t *testing.T, test func(w *world)) {
-	t.Helper()
-	inGoodWorld(t, func(w *world) {
-		w.pods("a", "b")
-		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
-		test(w)
-	})
-}
+var inChangedWorld = after(func(w *world) {
+	withGood(w)
+	w.pods("a", "b")
+	w.zoneChanges()
+})
 
 const restartRefused = "any restart of the kubelet would end 2 of the node's 2 pods, and the configuration is not the cause: " +
 	"default/a, default/b: NodeAffinity (the pod's node selector needs zone=a, and the node has zone=b); " +
@@ -242,16 +213,12 @@ func TestARestartThatCostsPodsWhateverTheConfigurationIsRefused(t *testing.T) {
 		w.api.set(func(api *simAPI) { api.labels = onlyOnZoneA })
 		w.runs("next")
 		w.wantStarts("", "good", "next")
-	})
-}
-
-func TestAllowPodLossAllowsARestartThatCostsPods(t *testing.T) {
-	inChangedWorld(t, func(w *world) {
-		w.assign("uid-next", conf{name: "next"})
+		w.zoneChanges()
+		w.assign("uid-third", conf{name: "third"})
 		w.pass(time.Second)
-		w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true; api.generation++ })
-		w.runs("next") // at once, although the refusal is fresh
 		w.wantStarts("", "good", "next")
+		w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true; api.generation++ })
+		w.within(5*time.Second, "it is allowed at once", func() bool { return len(w.kubelet.get().starts) == 4 })
 	})
 }
 
@@ -272,34 +239,29 @@ func TestAReturnToLocalIsGuardedToo(t *testing.T) {
 }
 
 func TestAReturnToLocalFromWhatIsNotHealthyOrProvenIsNotGuarded(t *testing.T) {
-	for name, begin := range map[string]func(w *world){
+	forEach(t, inChangedWorld, map[string]func(w *world){
 		"on trial": func(w *world) {
 			w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true })
-			w.assign("uid-next", conf{name: "next"})
-			w.runs("next")
+			w.adopts("uid-next", conf{name: "next"})
 		},
 		"dead": func(w *world) {
-			w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good", crashes: crasher.crashes} })
+			w.behaves(conf{name: "good", crashes: crasher.crashes})
 			w.dies(exitOne)
 			w.pass(20 * time.Second)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inChangedWorld(t, func(w *world) {
-				begin(w)
-				w.assignLocal()
-				w.runs("")
-			})
-		})
-	}
+	}, func(w *world, _ string, begin func(w *world)) {
+		begin(w)
+		w.assignLocal()
+		w.runs("")
+	})
 }
 
 func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.pods("a", "b")
 		w.assign("uid-sick", sick)
-		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
-		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.untilStarts(3)
+		w.zoneChanges()
 		w.runs("good")
 		w.api.set(func(api *simAPI) {
 			api.pods[1].Phase, api.pods[1].Reason, api.pods[1].Message = "Failed", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
@@ -312,13 +274,10 @@ func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 
 func TestARestartAfterACrashIsNotGuardedAndItsCostIsReported(t *testing.T) {
 	inChangedWorld(t, func(w *world) {
-		w.dies(exitOne)
-		w.runs("good")
+		w.crashes("good")
 		w.dies(exitOne) // before it is healthy for long: both restarts have one report
 		w.runs("good")
-		w.api.set(func(api *simAPI) {
-			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted"
-		})
+		w.evicted(0)
 		w.pass(2 * lossDelay)
 		w.wantEvent("PodsLost: the restart of the kubelet (crash) ended 1 of 2 pods: pod default/a: Evicted")
 	})
@@ -343,10 +302,9 @@ func TestNothingIsAdoptedWhileAFileOfTheKubeletCannotBeRead(t *testing.T) {
 func TestTheGuardHoldsAtTheAgentsStartToo(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")
-		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.zoneChanges()
 		w.assign("uid-next", conf{name: "next"})
-		w.start()
-		w.runs("")
+		w.up()
 		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-next): " + restartRefused)
 		w.wantStarts("")
 	})
@@ -384,7 +342,7 @@ func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 		w.pods("a", "b")
 		w.assign("uid-next", conf{name: "next"})
 		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted
-		w.api.set(func(api *simAPI) { api.pods[1].Phase, api.pods[1].Reason = "Failed", "Evicted" })
+		w.evicted(1)
 		w.runs("next")
 		w.promoted("uid-next")
 		w.wantStarts("", "good", "next")
@@ -394,21 +352,18 @@ func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 // A kubelet of 1.37 does not admit pods with mount options of volumes without
 // an alpha gate; earlier ones do not know the field.
 func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
-	replaced := func(w *world, version string) {
-		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-"+version, version })
-	}
 	options := []corev1.VolumeMount{{Name: "v", BindMountOptions: []string{"noexec"}}}
 	inStartedWorld(t, func(w *world) {
 		w.pods("a", "b")
 		w.api.set(func(api *simAPI) { api.spec.Containers = []corev1.Container{{Name: "a", VolumeMounts: options}} })
 		w.assign("uid-few", conf{name: "few", maxPods: 1}) // refused, and validated by the old kubelet
 		w.pass(5 * time.Second)
-		replaced(w, "v1.37.0")
+		w.replaceBinary("v1.37.0")
 		w.assign("uid-next", conf{name: "next"})
 		w.pass(20 * time.Second)
 		w.wantConfigOKHas("False ", "would end 2 of the node's 2 pods", ": PodFeatureUnsupported")
 		w.wantStarts("")
-		replaced(w, "v1.36.3")
+		w.replaceBinary("v1.36.3")
 		w.runs("next")
 		w.wantStarts("", "next")
 	})

@@ -24,8 +24,8 @@ type invariants struct {
 }
 
 // newInvariants checks each start of a kubelet from now on.
-func newInvariants(w *world) *invariants {
-	r := &invariants{w: w}
+func newInvariants(w *world, where string) *invariants {
+	r := &invariants{w: w, where: where}
 	w.kubelet.set(func(*kubeletState) { w.kubelet.onStart = r.started })
 	return r
 }

@@ -48,18 +48,32 @@ func (c conf) text() string {
 }
 
 func (c conf) effective() component.Effective {
-	number := func(n, standard int) json.Number {
-		if n == 0 {
-			n = standard
-		}
-
-		return json.Number(fmt.Sprint(n))
-	}
+	number := func(n int) json.Number { return json.Number(fmt.Sprint(n)) }
 	return component.Effective{
-		"hairpinMode": c.name, "maxPods": number(c.maxPods, 110), "healthzPort": number(c.healthz, 10248),
+		"hairpinMode": c.name, "maxPods": number(cmp.Or(c.maxPods, 110)), "healthzPort": number(cmp.Or(c.healthz, 10248)),
 		"containerRuntimeEndpoint": cmp.Or(c.socket, "unix:///run/containerd/containerd.sock"), "cpuManagerPolicy": c.policy,
-		"readOnlyPort": json.Number(fmt.Sprint(c.readOnlyPort)), "featureGates": c.gates,
+		"readOnlyPort": number(c.readOnlyPort), "featureGates": c.gates,
 	}
+}
+
+// behaves changes a configuration, or how kubelets behave with it from their
+// next start or dry run on.
+func (w *world) behaves(c conf) {
+	w.kubelet.set(func(s *kubeletState) { s.confs[c.name] = c })
+}
+
+// knows is behaves, unless the configuration is known already.
+func (w *world) knows(c conf) {
+	w.kubelet.set(func(s *kubeletState) {
+		if _, known := s.confs[c.name]; !known {
+			s.confs[c.name] = c
+		}
+	})
+}
+
+// replaceBinary replaces the kubelet's binary.
+func (w *world) replaceBinary(version string) {
+	w.kubelet.set(func(s *kubeletState) { s.identity, s.version = s.identity+"+", version })
 }
 
 // kubeletState is what a test may set and read, by get and set.

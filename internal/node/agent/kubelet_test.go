@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
@@ -51,12 +53,7 @@ func serveAsKubelet(address string) {
 
 		fmt.Fprint(w, "ok")
 	})
-	http.HandleFunc("/ready", func(http.ResponseWriter, *http.Request) {
-		if conn, err := net.Dial("unixgram", os.Getenv("NOTIFY_SOCKET")); err == nil {
-			_, _ = conn.Write([]byte("READY=1"))
-			_ = conn.Close()
-		}
-	})
+	http.HandleFunc("/ready", func(http.ResponseWriter, *http.Request) { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) })
 	http.HandleFunc("/sick", func(http.ResponseWriter, *http.Request) { sick.Store(true) })
 	http.HandleFunc("/exit", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
 	fmt.Fprintln(os.Stderr, http.ListenAndServe(address, nil))
@@ -251,13 +248,13 @@ func newAskedKubelet(t *testing.T) *askedKubelet {
 	t.Helper()
 	localcluster.SkipShort(t)
 	real := assert.Value(filepath.Abs("../../../bin/tools/kubelet"))(t)
-	if _, err := os.Stat(real); err != nil {
-		t.Fatalf("%v; run make tools", err)
-	}
+	_, err := os.Stat(real)
+	assert.NoError(t, err, "run make tools")
 
 	c := &askedKubelet{t: t, dir: t.TempDir()}
 	c.write("kubelet", fmt.Sprintf("#!/bin/sh\ncase $1 in --version) echo version ;; *) echo judge ;; esac >>%s/asked\nexec %s \"$@\"\n", c.dir, real))
 	assert.NoError(t, os.Chmod(c.file("kubelet"), 0o755))
+	c.write("asked", "")
 	c.local("maxPods: 111")
 	k := assert.Value(component.ParseKubelet([]string{c.file("kubelet"), "--config=" + c.file("config")}))(t)
 	log := slog.New(slog.DiscardHandler)
@@ -270,9 +267,7 @@ func (c *askedKubelet) file(name string) string { return filepath.Join(c.dir, na
 
 func (c *askedKubelet) write(name, content string) {
 	c.t.Helper()
-	if err := os.WriteFile(c.file(name), []byte(content), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NoError(c.t, os.WriteFile(c.file(name), []byte(content), 0o644))
 }
 
 func (c *askedKubelet) local(field string) {
@@ -282,11 +277,7 @@ func (c *askedKubelet) local(field string) {
 // asked returns how often the kubelet was run since the last call.
 func (c *askedKubelet) asked() int {
 	c.t.Helper()
-	raw, err := os.ReadFile(c.file("asked"))
-	if err != nil && !os.IsNotExist(err) {
-		c.t.Fatal(err)
-	}
-
+	raw := assert.Value(os.ReadFile(c.file("asked")))(c.t)
 	c.write("asked", "")
 
 	return strings.Count(string(raw), "\n")
@@ -294,10 +285,8 @@ func (c *askedKubelet) asked() int {
 
 func (c *askedKubelet) prepare(want component.Outcome) {
 	c.t.Helper()
-	if v, err := c.host.Prepare(c.t.Context()); err != nil || v.Outcome != want {
-		c.t.Fatalf("prepared: %+v, %v, want %s", v, err, want)
-	}
-
+	v, err := c.host.Prepare(c.t.Context())
+	assert.Must(c.t, err == nil && v.Outcome == want, "prepared: %+v, %v, want %s", v, err, want)
 	c.asked()
 }
 
@@ -306,12 +295,8 @@ func (c *askedKubelet) prepare(want component.Outcome) {
 func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
 	c.t.Helper()
 	v := c.host.CheckLocal(c.t.Context())
-	if v.Outcome != want || !strings.Contains(v.Message, words) {
-		c.t.Errorf("judged %s, %q, want %s, %q", v.Outcome, v.Message, want, words)
-	}
-	if asked := c.asked(); (asked > 0) != anew {
-		c.t.Errorf("the kubelet was asked %d times, want some: %t", asked, anew)
-	}
+	assert.That(c.t, v.Outcome == want && strings.Contains(v.Message, words), "judged %s, %q, want %s, %q", v.Outcome, v.Message, want, words)
+	assert.Equal(c.t, c.asked() > 0, anew, "whether the kubelet was asked")
 }
 
 func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
@@ -325,10 +310,9 @@ func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
 		"it cannot be run": {"echo out of order >&2; exit 3", "/run/lock", "out of order"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "kubelet")
-			assert.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755))
-			k := assert.Value(component.ParseKubelet([]string{path}))(t)
-			h := &HostKubelet{Kubelet: k, LockFile: "/run/lock", Log: slog.New(slog.DiscardHandler)}
+			h := hostKubelet(t)
+			h.LockFile = "/run/lock"
+			kubeletScript(t, h, test.script)
 			if _, err := h.Version(t.Context()); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
@@ -342,9 +326,8 @@ func TestPreparedVerdictIsUsedOnce(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	for range 2 {
-		version, err := c.host.Version(t.Context())
-		assert.That(t, err == nil && version == "v1.37.2" && c.asked() == 0,
-			"the version is %q, %v, or the kubelet was asked for it", version, err)
+		assert.Returns(t, "v1.37.2")(c.host.Version(t.Context()))
+		assert.Equal(t, c.asked(), 0, "runs of the kubelet for its version")
 	}
 
 	c.judged(component.Accepted, "", false)
@@ -373,8 +356,8 @@ func TestKubeletReplacedAfterPrepareIsExaminedAgain(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	c.write("kubelet", "#!/bin/sh\necho >>"+c.file("asked")+"\n[ \"$1\" = --version ] && echo Kubernetes v1.36.99\n")
-	version, err := c.host.Version(t.Context())
-	assert.That(t, err == nil && version == "v1.36.99" && c.asked() != 0, "the version is %q, %v", version, err)
+	assert.Returns(t, "v1.36.99")(c.host.Version(t.Context()))
+	assert.That(t, c.asked() != 0, "the kubelet was not asked for its version")
 	c.judged(component.CouldNotTell, "the dry run does not work with this kubelet", true)
 
 	c.prepare(component.CouldNotTell)

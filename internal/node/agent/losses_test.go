@@ -168,15 +168,15 @@ func TestOnlyPodsOfBeforeAreLost(t *testing.T) {
 	}
 }
 
-// end ends a pod of the API after the kubelet has been healthy for a while.
-func end(w *world, after time.Duration, pod source.Pod) {
+// ends ends the first pod of the API after the kubelet has been healthy for a
+// while.
+func (w *world) ends(after time.Duration, pod source.Pod) {
 	w.t.Helper()
 	w.runs("it")
 	w.pass(after)
 	w.api.set(func(api *simAPI) {
-		i := slices.IndexFunc(api.pods, func(p source.Pod) bool { return p.Name == "a" })
-		pod.UID, pod.Namespace, pod.Name = api.pods[i].UID, api.pods[i].Namespace, api.pods[i].Name
-		api.pods[i] = pod
+		pod.UID, pod.Namespace, pod.Name = api.pods[0].UID, api.pods[0].Namespace, api.pods[0].Name
+		api.pods[0] = pod
 	})
 }
 
@@ -188,13 +188,14 @@ const untilAdmitted = lossDelay + 8*time.Second
 var endsWell = source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true}
 
 func TestAPodThatEndsByItselfDoesNotFailATrial(t *testing.T) {
-	for name, tt := range map[string]struct {
+	type end struct {
 		before   func(w *world)
 		after    time.Duration
 		pod      source.Pod
 		then     func(w *world)
 		restarts int
-	}{
+	}
+	forEach(t, with(func(o *Options) { o.Limits.TrialDuration = 3 * time.Minute }), map[string]end{
 		"it exceeds the limit of its emptyDir": {after: 3 * time.Second, pod: source.Pod{Phase: "Failed", Reason: "Evicted", RestartsAlways: true,
 			Message: `Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". `, LimitsStorage: true}},
 		"the same, and its containers end well": {after: untilAdmitted, pod: endsWell},
@@ -207,57 +208,35 @@ func TestAPodThatEndsByItselfDoesNotFailATrial(t *testing.T) {
 		"and then the kubelet is restarted": {after: untilAdmitted, pod: endsWell, then: func(w *world) { w.dies(exitOne) }, restarts: 1},
 		"and then the agent is restarted":   {after: untilAdmitted, pod: endsWell, then: (*world).restart, restarts: 1},
 		"and then both are restarted":       {after: untilAdmitted, pod: endsWell, then: func(w *world) { w.kill(); w.start() }, restarts: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorldWith(t, func(o *Options) { o.Limits.TrialDuration = 3 * time.Minute }, func(w *world) {
-				w.pods("a", "b")
-				w.assign("uid-it", conf{name: "it"})
-				if tt.before != nil {
-					tt.before(w)
-				}
+	}, func(w *world, _ string, tt end) {
+		w.pods("a", "b")
+		w.assign("uid-it", conf{name: "it"})
+		if tt.before != nil {
+			tt.before(w)
+		}
 
-				end(w, tt.after, tt.pod)
-				w.pass(100 * time.Millisecond)
-				if tt.then != nil {
-					tt.then(w)
-				}
+		w.ends(tt.after, tt.pod)
+		w.pass(100 * time.Millisecond)
+		if tt.then != nil {
+			tt.then(w)
+		}
 
-				w.promoted("uid-it")
-				w.wantNoBad()
-				w.wantStarts(append([]string{""}, slices.Repeat([]string{"it"}, 1+tt.restarts)...)...)
-			})
-		})
-	}
+		w.promoted("uid-it")
+		w.wantNoBad()
+		w.wantStarts(append([]string{""}, slices.Repeat([]string{"it"}, 1+tt.restarts)...)...)
+	})
 }
 
 func TestAPodThatEndsSoonAfterAStartMayHaveBeenRejected(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.pods("a", "b")
-		w.assign("uid-it", conf{name: "it"})
-		w.runs("it")
+		w.adopts("uid-it", conf{name: "it"})
 		w.pass(untilAdmitted)
 		w.dies(exitOne)
-		end(w, time.Second, endsWell)
+		w.ends(time.Second, endsWell)
 		w.runs("")
 		w.wantStarts("", "it", "it", "")
+		bad := w.status().BadConfigs
+		assert.That(t, len(bad) == 1 && bad[0].Provisional, "bad are %+v", bad)
 	})
-}
-
-func TestAnUnexplainedLossIsProvisionalUntilTheFallbackIsHealthy(t *testing.T) {
-	for _, sick := range []bool{false, true} {
-		inStartedWorld(t, func(w *world) {
-			w.pods("a", "b")
-			w.assign("uid-it", conf{name: "it"})
-			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{sick: sick} })
-			end(w, 3*time.Second, endsWell)
-			w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
-			w.pass(100 * time.Millisecond)
-			bad := w.status().BadConfigs
-			assert.That(t, len(bad) == 1 && bad[0].Provisional, "bad are %+v", bad)
-			w.wantConfigOK("False | using last-known-good (init): current (UID: uid-it) harmed the workload: pod default/a: ended, and it is not known why (WorkloadHarmed)")
-			w.pass(30 * time.Second)
-			bad = w.status().BadConfigs
-			assert.That(t, sick && len(bad) == 0 || !sick && len(bad) == 1 && !bad[0].Provisional, "local is sick: %t, and then bad are %+v", sick, bad)
-		})
-	}
 }

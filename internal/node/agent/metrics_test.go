@@ -29,8 +29,7 @@ func TestMetricsDescribeTheNodeAndItsConfigurations(t *testing.T) {
 			return fmt.Sprintf(`{node_config_kubelet_key="kubelet",node_config_resource_version="7",`+
 				`node_config_source="/api/v1/namespaces/evenkeel-system/configmaps/%s",node_config_uid="uid-%s"}`, name, name)
 		}
-		w.start()
-		w.runs("")
+		w.up()
 		want("nothing assigned", map[string]string{
 			`build_info{commit="0123abc",program="evenkeel-agent",version="v0.1.0"}`:                        "1",
 			`node_info{kubelet_version="v1.36.3",node="node-1",remote_config="NodeConfig",run_mode="Host"}`: "1",
@@ -39,8 +38,7 @@ func TestMetricsDescribeTheNodeAndItsConfigurations(t *testing.T) {
 			"trial_duration_seconds": "0", "trial_start_time_seconds": "0",
 			`validations_total{verdict="accepted"}`: "1", `kubelet_starts_total{cause="boot"}`: "1",
 		})
-		w.assign("uid-good", good)
-		w.runs("good")
+		w.adopts("uid-good", good)
 		w.pass(5 * time.Second)
 		want("in its trial", map[string]string{
 			"node_config_assigned" + source("good"): "1", "node_config_active" + source("good"): "1",

@@ -61,6 +61,12 @@ func (s *starting) update(refused ...string) string {
 	return strings.Join(words, ", ")
 }
 
+// twice notes two attempts.
+func (s *starting) twice(refused ...string) string {
+	s.update(refused...)
+	return s.update(refused...)
+}
+
 func pod(name, started string) source.Pod {
 	namespace, short, _ := strings.Cut(name, "/")
 	return source.Pod{UID: types.UID(name), Namespace: namespace, Name: short, Started: started, Waiting: started == ""}
@@ -73,8 +79,9 @@ func TestAPodCountsAsRefusedAfterTwoAttempts(t *testing.T) {
 		assert.Equal(t, s.update("shop/new"), want, "attempt", i)
 	}
 
-	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
-	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
+	same := []component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}
+	s.pods.update(same, s.state, true, s.trial)
+	s.pods.update(same, s.state, true, s.trial)
 	assert.Equal(t, s.update(), "shop/new refused (words 1)", "after the log was read twice")
 	got := s.update("shop/runs")
 	assert.That(t, strings.Contains(got, "shop/runs refused"), "a pod that ran and must be restarted: %q", got)
@@ -106,8 +113,7 @@ func TestPodsThatAnEarlierKubeletCreatedAreInherited(t *testing.T) {
 	s.state.Pods = append(s.state.Pods, after, static)
 	s.update()
 	names := []string{"a/before", "b/after", "c/static"}
-	s.update(names...)
-	s.update(names...)
+	s.twice(names...)
 	assert.Equal(t, len(s.pods.refused), 3, "refused pods")
 	for i, inherited := range []bool{true, false, true} {
 		assert.Equal(t, s.pods.refused[i].Inherited, inherited, names[i])
@@ -117,8 +123,7 @@ func TestPodsThatAnEarlierKubeletCreatedAreInherited(t *testing.T) {
 // A StatefulSet gives the next pod the same name.
 func TestAPodIsNotRefusedForAnEarlierPodWithItsName(t *testing.T) {
 	s := beganWith(pod("shop/db-0", "1"))
-	s.update("shop/db-0")
-	s.update("shop/db-0")
+	s.twice("shop/db-0")
 	s.state.Pods[0].UID = "another"
 	assert.Equal(t, s.update(), "", "refused are")
 }
@@ -130,8 +135,7 @@ func TestAnEarlierStartProbeDoesNotAcquitTheNext(t *testing.T) {
 	before.Owner, after.Owner, before.StartProbe, after.StartProbe = "node-config", "node-config", true, true
 	s := beganWith(before)
 	s.state.Pods = append(s.state.Pods, after)
-	s.update("evenkeel-system/probe-1", "evenkeel-system/probe-2")
-	assert.Equal(t, s.update("evenkeel-system/probe-1", "evenkeel-system/probe-2"), "evenkeel-system/probe-2 refused (words 2)")
+	assert.Equal(t, s.twice("evenkeel-system/probe-1", "evenkeel-system/probe-2"), "evenkeel-system/probe-2 refused (words 2)")
 }
 
 // A long trial on a node with many short pods must not remember all of them.
@@ -154,7 +158,7 @@ func TestWithoutNotesFromTheBeginOfTheTrialNoPodCounts(t *testing.T) {
 	} {
 		s := beganWith(pod("shop/runs", "1"))
 		change(&s.trial.Baseline)
-		assert.Equal(t, s.update("shop/runs")+s.update("shop/runs"), "", name)
+		assert.Equal(t, s.twice("shop/runs"), "", name)
 	}
 
 	var b trial.Baseline
@@ -165,8 +169,7 @@ func TestWithoutNotesFromTheBeginOfTheTrialNoPodCounts(t *testing.T) {
 func TestAPodThatStartsIsNoLongerRefused(t *testing.T) {
 	s := beganWith(pod("shop/old", "1"))
 	s.state.Pods = append(s.state.Pods, pod("shop/new", ""))
-	s.update("shop/new", "shop/old")
-	s.update("shop/new", "shop/old")
+	s.twice("shop/new", "shop/old")
 	s.state.Pods[1] = pod("shop/new", "2")
 	assert.Equal(t, s.update(), "shop/old refused (words 2), shop/new started")
 	s.state.Pods = s.state.Pods[:1]
@@ -213,8 +216,7 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 		s.state.Pods = append(s.state.Pods, pod(name, ""))
 	}
 
-	s.update(names...)
-	first := s.update(names...)
+	first := s.twice(names...)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -236,8 +238,7 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 func TestAPodThatWasJudgedIsNotUnseenAgain(t *testing.T) {
 	before := pod("shop/failed", "")
 	s := beganWith(before)
-	s.update("shop/failed")
-	s.update("shop/failed")
+	s.twice("shop/failed")
 	for i := range 3 {
 		attempt := fmt.Sprintf("later %d", i)
 		s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "failed", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
@@ -251,8 +252,7 @@ func TestARefusedRestartIsNoStart(t *testing.T) {
 	for _, started := range []string{"", "2026-11-28T09:00:00Z"} {
 		s := beganWith(pod("shop/web", "2026-11-28T10:00:00Z"))
 		s.state.Pods[0] = pod("shop/web", started)
-		s.update("shop/web")
-		assert.Equal(t, s.update("shop/web"), "shop/web refused (words 1)", "started", started)
+		assert.Equal(t, s.twice("shop/web"), "shop/web refused (words 1)", "started", started)
 	}
 }
 
@@ -274,8 +274,7 @@ func TestRefusalsEnd(t *testing.T) {
 		} {
 			s := beganWith()
 			s.state.Pods = append(s.state.Pods, pod("shop/new", ""))
-			s.update("shop/new")
-			s.update("shop/new")
+			s.twice("shop/new")
 			time.Sleep(c.after)
 			c.log.Namespace, c.log.Name = "shop", "new"
 			s.pods.update([]component.PodRefusal{c.log}, s.state, true, s.trial)
@@ -286,8 +285,7 @@ func TestRefusalsEnd(t *testing.T) {
 
 func TestAPodThatStartedMustBeRefusedTwiceAgain(t *testing.T) {
 	s := beganWith(pod("shop/web", "1"))
-	s.update("shop/web")
-	s.update("shop/web")
+	s.twice("shop/web")
 	s.state.Pods[0] = pod("shop/web", "2")
 	for i, want := range []string{"shop/web started", "shop/web started", "shop/web refused (words 3), shop/web started"} {
 		attempts := []string{"shop/web"}
@@ -338,8 +336,7 @@ func TestTheClustersOwnRefusedPodsAlwaysCount(t *testing.T) {
 		s.state.Pods = append(s.state.Pods, p)
 	}
 
-	s.update(names...)
-	got := s.update(names...)
+	got := s.twice(names...)
 	n := strings.Count(got, "shop/")
 	assert.That(t, n == maxOfNamespace && strings.Count(got, "shop-") == maxRefused-n, "%d pods of one namespace: %s", n, got)
 	for _, name := range names[200:] {
@@ -372,23 +369,16 @@ func (w *world) refuse(names ...string) {
 	w.kubelet.set(func(s *kubeletState) { s.refusals = refusals })
 }
 
-func (w *world) podsStarted() string {
-	c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionPodsStarted)
-	if c == nil {
-		return ""
-	}
-
-	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
-}
+func (w *world) podsStarted() string { return w.condition(v1alpha1.ConditionPodsStarted) }
 
 func TestATrialInWhichNoPodCanStartIsRolledBack(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.pods("a")
 		w.assign("uid-it", good)
-		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
+		w.untilStarts(2)
 		w.pass(3 * time.Second)
 		w.refuse("shop/web", "blog/web")
-		w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.untilStarts(3)
 		w.pass(time.Second)
 		w.wantStarts("", good.name, "")
 		const words = "left the node unable to start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, pod shop/web: CreatePodSandboxError: refused"

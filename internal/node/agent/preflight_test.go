@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -26,64 +25,37 @@ import (
 
 // simPreflights are the preflight requests of a simulated API server.
 type simPreflights struct {
-	w       *world
 	request *source.Preflight
-	confs   map[types.UID]conf
+	object  *corev1.ConfigMap // that it names
+	hangs   bool              // the API server does not answer
 	err     error             // of the download
-	object  *corev1.ConfigMap // nil: one with the conf
 }
 
 func (p *simPreflights) Preflight() *source.Preflight { return p.request }
 
-func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
+func (p *simPreflights) PreflightPayload(ctx context.Context, _ v1alpha1.ConfigMapReference) (payload.Payload, error) {
+	if p.hangs {
+		<-ctx.Done()
+		return payload.Payload{}, ctx.Err()
+	}
 	if p.err != nil {
 		return payload.Payload{}, p.err
 	}
-	if p.object != nil {
-		return payload.FromConfigMap(p.object)
-	}
 
-	c, known := p.confs[ref.UID]
-	if !known {
-		<-ctx.Done() // the API server does not answer
-		return payload.Payload{}, ctx.Err()
-	}
-
-	return payload.FromConfigMap(configMap(string(ref.UID), c))
-}
-
-// takesPreflights lets the agent's next start see preflight requests.
-func (w *world) takesPreflights() *simPreflights {
-	p := &simPreflights{w: w, confs: map[types.UID]conf{}}
-	w.preflights = p
-	return p
-}
-
-// inPreflightWorld runs a test on a node whose kubelet runs its local
-// configuration, and whose agent takes preflight requests.
-func inPreflightWorld(t *testing.T, test func(w *world, asks *simPreflights)) {
-	t.Helper()
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.start()
-		w.runs("")
-		test(w, asks)
-	})
+	return payload.FromConfigMap(p.object)
 }
 
 // ask requests the judgement of a configuration.
-func (p *simPreflights) ask(uid string, c conf, attempt int64) {
-	p.w.kubelet.set(func(s *kubeletState) {
-		if _, known := s.confs[c.name]; !known {
-			s.confs[c.name] = c
-		}
-	})
-	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: c.name, UID: types.UID("asked-" + c.name)}
-	p.confs[ref.UID] = c
-	p.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: uid, ConfigMapRef: ref, Attempt: attempt}}
-	if p.w.agent != nil {
-		signal(p.w.source.changed)
-	}
+func (w *world) ask(uid string, c conf, attempt int64) {
+	w.knows(c)
+	w.askAbout(uid, configMap("asked-"+c.name, c), attempt)
+}
+
+func (w *world) askAbout(uid string, cm *corev1.ConfigMap, attempt int64) {
+	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
+	w.preflights.object = cm
+	w.preflights.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: uid, ConfigMapRef: ref, Attempt: attempt}}
+	signal(w.source.changed)
 }
 
 // answered waits for the answer to a request.
@@ -105,18 +77,18 @@ func (w *world) wantAnswer(uid string, verdict v1alpha1.PreflightVerdict, reason
 }
 
 func TestAPreflightWaitsForAnAPIServerThatDoesNotAnswer(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
-		w.api.set(func(api *simAPI) { api.unlistable = true })
-		asks.ask("short", good, 1)
+	inStartedWorld(t, func(w *world) {
+		unlistable(true)(w)
+		w.ask("short", good, 1)
 		w.pass(guardInterval)
 		a := w.status().Preflight
 		assert.That(t, a == nil, "the answer is %+v", a)
-		w.api.set(func(api *simAPI) { api.unlistable = false })
+		unlistable(false)(w)
 		w.wantAnswer("short", v1alpha1.PreflightAccepted, "", "")
-		w.api.set(func(api *simAPI) { api.unlistable = true })
-		asks.ask("replaced", good, 1)
+		unlistable(true)(w)
+		w.ask("replaced", good, 1)
 		w.pass(time.Second)
-		asks.ask("long", good, 1)
+		w.ask("long", good, 1)
 		begin := time.Now()
 		w.wantAnswer("long", v1alpha1.PreflightUnknown, v1alpha1.ReasonCouldNotValidate, "the API server does not answer")
 		took := time.Since(begin)
@@ -125,13 +97,13 @@ func TestAPreflightWaitsForAnAPIServerThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
-		withGood(w)
+	inStartedWorld(t, func(w *world) {
+		w.adopts("uid-good", good)
+		w.promoted("uid-good")
 		w.pods("a")
-		w.assign("uid-few", conf{name: "few", maxPods: 2})
-		w.runs("few")
-		w.api.set(func(api *simAPI) { api.unlistable = true })
-		asks.ask("waits", conf{name: "next"}, 1)
+		w.adopts("uid-few", conf{name: "few", maxPods: 2})
+		unlistable(true)(w)
+		w.ask("waits", conf{name: "next"}, 1)
 		w.pass(time.Second)
 		for range limits.CrashLoopThreshold + 1 {
 			w.dies(exitOne)
@@ -140,18 +112,14 @@ func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
 
 		w.runs("good")        // the trial of few has failed
 		w.pods("a", "b", "c") // too many for few
-		w.api.set(func(api *simAPI) { api.unlistable = false })
+		unlistable(false)(w)
 		w.wantAnswer("waits", v1alpha1.PreflightAccepted, "", "")
 	})
 }
 
 func TestAgentsAnswerPreflightRequests(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.options = protecting
+	with(protecting)(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
-		w.start()
-		w.runs("")
 		w.pods("a", "b")
 		disk := w.records()
 		for _, c := range []struct {
@@ -168,14 +136,14 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 			{conf{name: "doubtful", doubtful: true}, v1alpha1.PreflightUnknown, v1alpha1.ReasonCouldNotValidate, ""},
 		} {
 			uid := "request for " + c.conf.name
-			asks.ask(uid, c.conf, 1)
+			w.ask(uid, c.conf, 1)
 			w.wantAnswer(uid, c.verdict, c.reason, c.message)
 		}
 
-		asks.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
-		asks.ask("gone", conf{name: "gone"}, 1)
+		w.preflights.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
+		w.ask("gone", conf{name: "gone"}, 1)
 		w.wantAnswer("gone", v1alpha1.PreflightUnknown, v1alpha1.ReasonSyncFailed, "not found")
-		asks.err = nil
+		w.preflights.err = nil
 
 		// Nothing else has happened.
 		w.wantStarts("")
@@ -183,20 +151,25 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 		s := w.status()
 		assert.That(t, s.Assigned == nil && s.Active == nil && len(s.BadConfigs) == 0 && s.Conditions[0].Status == "True", "the status is %+v", s)
 
+		w.breaksLocal()
+		w.ask("local", conf{name: "next"}, 0)
+		w.wantAnswer("local", v1alpha1.PreflightUnknown, v1alpha1.ReasonLocalInvalid,
+			`the local configuration is invalid: unknown field "maxpods"`)
+
 		// Without a request there is no answer.
-		asks.request = nil
+		w.preflights.request = nil
 		signal(w.source.changed)
 		w.until("the answer is gone", func() bool { return w.status().Preflight == nil })
 	})
 }
 
 func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-sick", sick, 1)
 		w.until("it is bad", func() bool { return len(w.status().BadConfigs) > 0 })
-		asks.ask("again", sick, 1)
+		w.ask("again", sick, 1)
 		w.wantAnswer("again", v1alpha1.PreflightRefused, "NotHealthy", "")
-		asks.ask("next attempt", sick, 2)
+		w.ask("next attempt", sick, 2)
 		w.wantAnswer("next attempt", v1alpha1.PreflightAccepted, "", "")
 	})
 }
@@ -204,34 +177,31 @@ func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
 // TestAnEqualPayloadIsAcceptedOnlyIfItRuns: a configuration may be current, but
 // refused, so that the kubelet runs another one.
 func TestAnEqualPayloadIsAcceptedOnlyIfItRuns(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
+	inStartedWorld(t, func(w *world) {
 		open := conf{name: "open", readOnlyPort: 10255}
-		w.assign("uid-open", open)
-		w.runs("open")
+		w.adopts("uid-open", open)
 		dryRuns := w.kubelet.checked("open")
-		asks.ask("on trial", open, 0)
+		w.ask("on trial", open, 0)
 		w.wantAnswer("on trial", v1alpha1.PreflightAccepted, "", "")
 		w.promoted("uid-open")
-		asks.ask("good", open, 0)
+		w.ask("good", open, 0)
 		w.wantAnswer("good", v1alpha1.PreflightAccepted, "", "")
 		w.wantDryRuns("open", dryRuns) // none of what runs
 		w.stop()
 		w.options = protecting
-		w.start()
-		w.runs("")
+		w.up()
 		assert.Equal(t, w.view().Current.Revision, "uid-open", "current")
-		asks.ask("refused", open, 0)
+		w.ask("refused", open, 0)
 		w.wantAnswer("refused", v1alpha1.PreflightRefused, v1alpha1.ReasonProtectedFields, "")
 	})
 }
 
 func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
-		asks.ask("slow", conf{name: "slow", hangs: true}, 0)
+	inStartedWorld(t, func(w *world) {
+		w.ask("slow", conf{name: "slow", hangs: true}, 0)
 		w.pass(time.Second)
 		w.wantDryRuns("slow", 1)
-		w.assign("uid-good", conf{name: "good"})
-		w.runs("good")
+		w.adopts("uid-good", conf{name: "good"})
 		w.pass(5 * time.Second)
 		w.wantDryRuns("slow", 3)
 		w.answered("slow")
@@ -239,33 +209,30 @@ func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
 }
 
 func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
-		asks.ask("one", conf{name: "good"}, 1)
+	inStartedWorld(t, func(w *world) {
+		w.ask("one", conf{name: "good"}, 1)
 		a := *w.answered("one")
 		w.stop()
-		asks.request.Answered = &a // as the API server has it
-		asks.err = errors.New("it is not downloaded again")
-		w.start()
-		w.runs("")
+		w.preflights.request.Answered = &a // as the API server has it
+		w.preflights.err = errors.New("it is not downloaded again")
+		w.up()
 		got := w.status().Preflight
 		assert.That(t, got != nil && *got == a, "after a restart of the agent the answer is %+v, want %+v", got, a)
-		asks.err = nil
-		delete(asks.confs, "asked-good")
-		asks.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: "hangs", ConfigMapRef: v1alpha1.ConfigMapReference{UID: "unknown"}}}
-		signal(w.source.changed)
+		w.preflights.err = nil
+		w.preflights.hangs = true
+		w.ask("hangs", good, 1)
 		w.pass(time.Second)
 		got = w.status().Preflight
 		assert.That(t, got == nil, "the answer to another request is still there: %+v", got)
-		asks.ask("two", conf{name: "invalid", rejected: "no"}, 1)
+		w.preflights.hangs = false
+		w.ask("two", conf{name: "invalid", rejected: "no"}, 1)
 		w.wantAnswer("two", v1alpha1.PreflightRefused, v1alpha1.ReasonValidationFailed, "")
 	})
 }
 
 // records returns what is on disk.
 func (w *world) records() string {
-	state := w.view()
-	text := assert.Value(json.Marshal(state))(w.t)
-	return string(text)
+	return string(assert.Value(json.Marshal(w.view()))(w.t))
 }
 
 // TestPreflightRequestsChangeNoDecision runs the same history with and without
@@ -284,12 +251,10 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				defer w.stop()
-				asks := w.takesPreflights()
-				w.start()
-				w.runs("")
+				w.up()
 				for i, s := range steps {
 					if n := asked[i]; asking && n >= 0 {
-						asks.ask(fmt.Sprint("request-", i), confs[n], int64(1+i%2))
+						w.ask(fmt.Sprint("request-", i), confs[n], int64(1+i%2))
 					}
 
 					c := confs[s.conf]
@@ -303,8 +268,7 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 					case 4:
 						w.pods()
 					case 5:
-						w.stop()
-						w.start()
+						w.restart()
 					}
 
 					w.pass(time.Duration(s.seconds) * time.Second)

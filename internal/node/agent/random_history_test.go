@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 var histories = flag.Int("histories", 100, "number of random histories of an agent")
@@ -55,10 +54,9 @@ func (h *history) coin() bool { return h.IntN(2) == 0 }
 
 func (h *history) run() {
 	defer h.stop()
-	h.inv = newInvariants(h.world)
-	h.inv.where = "in a random history"
+	h.inv = newInvariants(h.world, "in a random history")
 	if h.coin() {
-		h.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		h.options = protecting
 	}
 
 	h.restarted(h.start)
@@ -128,7 +126,7 @@ func (h *history) edit() {
 		c.rejected = fmt.Sprintf("unknown field: line %d", h.IntN(20))
 	}
 
-	h.kubelet.set(func(s *kubeletState) { s.confs[""] = c })
+	h.behaves(c)
 }
 
 // replace replaces the binary by one that may reject other configurations.

@@ -4,7 +4,7 @@
 package agent
 
 import (
-	"fmt"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -14,69 +14,47 @@ import (
 )
 
 func TestConfigOKIsWrittenBeforeAConfigurationOnTrialIsStarted(t *testing.T) {
-	for _, written := range []bool{true, false} {
-		inStartedWorld(t, func(w *world) {
-			w.reporter.takes = 130 * time.Millisecond
-			if !written {
-				w.reporter.takes = time.Hour // the start does not wait as long
-			}
-
-			var got []bool // whether the report was written, for each start of the kubelet
-			w.kubelet.set(func(*kubeletState) {
-				w.kubelet.onStart = func(string) { got = append(got, !w.reporter.pending()) }
-			})
-			w.assign("uid-good", good)
-			w.runs("good")
-			w.stop()
-			w.start()
-			w.runs("good")
-			want := []bool{written, written}
-			assert.That(t, slices.Equal(got, want), "the reports were written before the starts: %v, want %v", got, want)
+	forEach(t, inStartedWorld, map[time.Duration]bool{
+		130 * time.Millisecond: true, time.Hour: false, // the start does not wait as long
+	}, func(w *world, takes time.Duration, written bool) {
+		w.reporter.takes = takes
+		var got []bool // whether the report was written, for each start of the kubelet
+		w.kubelet.set(func(*kubeletState) {
+			w.kubelet.onStart = func(string) { got = append(got, !w.reporter.pending()) }
 		})
-	}
+		w.adopts("uid-good", good)
+		w.restart()
+		w.runs("good")
+		want := []bool{written, written}
+		assert.That(w.t, slices.Equal(got, want), "the reports were written before the starts: %v, want %v", got, want)
+	})
 }
 
 func TestNoOtherStartWaitsForAReport(t *testing.T) {
-	restart := func(w *world) {
-		w.stop() // which waits for nothing
-		w.reporter.flushes = 0
-		w.start()
-		w.runs("good")
-	}
-	for name, play := range map[string]func(w *world){
-		"of the local configuration": func(w *world) { w.dies(exitOne); w.runs("") },
-		"of a proven configuration": func(w *world) {
-			withGood(w)
-			restart(w)
-		},
-		"after a crash": func(w *world) {
-			w.assign("uid-good", good)
-			w.runs("good")
+	inStartedWorld(t, func(w *world) {
+		w.reporter.takes = time.Hour
+		atOnce := func(what string, starts func()) {
+			t.Helper()
 			w.reporter.flushes = 0
-			w.dies(exitOne)
+			starts()
+			assert.Equal(t, w.reporter.flushes, 0, what, "waits for reports")
+		}
+		again := func() {
+			w.restart()
 			w.runs("good")
-		},
-		"of a rollback": func(w *world) {
-			w.assign("uid-crasher", crasher)
-			w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
-			w.reporter.flushes = 0
-			w.runs("")
-		},
-		"while the API server is silent": func(w *world) {
-			w.assign("uid-good", good)
-			w.runs("good")
-			w.apiUp(false)
-			restart(w)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inStartedWorld(t, func(w *world) {
-				w.reporter.takes = time.Hour
-				play(w)
-				assert.Equal(t, w.reporter.flushes, 0, "it waited for reports")
-			})
-		})
-	}
+		}
+		atOnce("the local configuration", func() { w.crashes("") })
+		w.adopts("uid-good", good)
+		atOnce("a start after a crash", func() { w.crashes("good") })
+		w.apiUp(false)
+		atOnce("a start while the API server is silent", again)
+		w.apiUp(true)
+		w.promoted("uid-good")
+		atOnce("a proven configuration", again)
+		w.assign("uid-crasher", crasher)
+		w.untilStarts(7)
+		atOnce("a rollback", func() { w.runs("good") })
+	})
 }
 
 func TestLogLinesContainUIDAndRollout(t *testing.T) {
@@ -102,42 +80,36 @@ func TestLogLinesContainUIDAndRollout(t *testing.T) {
 // it.
 func TestReportsNameNothingOfAForeignConfigMap(t *testing.T) {
 	const secret = "10.7.7.7"
-	for name, tt := range map[string]struct {
+	type foreign struct {
 		conf   conf
 		data   map[string]string
 		reason string
-	}{
+	}
+	forEach(t, with(protecting), map[string]foreign{
 		"rejected":    {conf{name: "a", rejected: "clusterDNS: Invalid value: " + secret}, nil, "ValidationFailed"},
 		"protected":   {conf{name: "a", readOnlyPort: 10777}, nil, "ProtectedFields"},
 		"not decoded": {conf{name: "a"}, map[string]string{secret: "x"}, "ValidationFailed"},
 		"crashing":    {conf{name: "a", crashes: time.Second}, nil, "CrashLooped"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorldWith(t, protecting, func(w *world) {
-				w.kubelet.set(func(s *kubeletState) { s.lastErrors = "no route to " + secret })
-				cm := configMap("uid-a", tt.conf)
-				cm.Namespace = "kube-system"
-				if tt.data != nil {
-					cm.Data = tt.data
-				}
+	}, func(w *world, _ string, tt foreign) {
+		w.kubelet.set(func(s *kubeletState) { s.lastErrors = "no route to " + secret })
+		cm := configMap("uid-a", tt.conf)
+		cm.Namespace = "kube-system"
+		if tt.data != nil {
+			cm.Data = tt.data
+		}
 
-				w.kubelet.set(func(s *kubeletState) { s.confs["a"] = tt.conf })
-				w.names["uid-a"] = "a"
-				w.assignObject(cm)
-				w.pass(10 * time.Minute)
-				s := w.status()
-				assert.That(t, s.Conditions[0].Reason == tt.reason && strings.Contains(s.Error, withheld), "the status is %+v", s)
-				for _, told := range w.reporter.get().reports {
-					text := fmt.Sprintf("%+v %+v %+v", told.Status, told.Condition, told.Configured)
-					assert.That(t, !strings.Contains(text, secret) && !strings.Contains(text, "10777"), "%s", text)
-				}
+		w.behaves(tt.conf)
+		w.names["uid-a"] = "a"
+		w.assignObject(cm)
+		w.pass(10 * time.Minute)
+		s := w.status()
+		assert.That(w.t, s.Conditions[0].Reason == tt.reason && strings.Contains(s.Error, withheld), "the status is %+v", s)
+		told := w.reporter.get()
+		text := string(assert.Value(json.Marshal(told.reports))(w.t)) + strings.Join(told.events, "; ")
+		for _, words := range []string{secret, "10777"} {
+			assert.That(w.t, !strings.Contains(text, words), "%s was reported: %s", words, text)
+		}
 
-				for _, e := range w.reporter.get().events {
-					assert.That(t, !strings.Contains(e, secret) && !strings.Contains(e, "10777"), "the Event %s", e)
-				}
-				n := w.log.count("10777") + w.log.count(secret)
-				assert.That(t, n != 0, "the log does not say what is wrong")
-			})
-		})
-	}
+		assert.That(w.t, w.log.count("10777")+w.log.count(secret) != 0, "the log does not say what is wrong")
+	})
 }

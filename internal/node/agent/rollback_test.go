@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,23 +27,12 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStartsAndIsExplained(t *testing.
 		const why = "failed to run Kubelet: cgroup does not exist"
 		w.kubelet.set(func(s *kubeletState) { s.lastErrors = why })
 		w.assign("uid-crasher", crasher)
-		var early string
-		w.until("it is rolled back", func() bool {
-			if s := w.status(); len(s.BadConfigs) == 0 {
-				early = cmp.Or(s.Error, early)
-			}
-
-			return len(w.status().BadConfigs) > 0
-		})
-		assert.Equal(t, early, "the kubelet exited unexpectedly: exit status 1: "+why, "the error in the trial")
+		w.untilStarts(6)
+		w.runs("good")
 		const verdict = "current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1"
-		check := func() {
-			t.Helper()
-			assert.Equal(t, w.status().Error, verdict+": "+why, "the error")
-			assert.Equal(t, w.status().BadConfigs[0].Reason, verdict+": "+why, "why it is bad")
-			w.wantConfigOK("False | using last-known-good (UID: uid-good): " + verdict + " (CrashLooped)")
-		}
-		check()
+		assert.Equal(t, w.status().Error, verdict+": "+why, "the error")
+		assert.Equal(t, w.status().BadConfigs[0].Reason, verdict+": "+why, "why it is bad")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): " + verdict + " (CrashLooped)")
 		w.wantLogged(verdict+"; going back to last-known-good (UID: uid-good); the kubelet's last errors: "+why, 1)
 		w.assign("uid-crasher", crasher) // again
 		w.pass(time.Minute)
@@ -53,18 +41,12 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStartsAndIsExplained(t *testing.
 		for cause, want := range map[string]string{"boot": "1", "change": "2", "crash": "2", "rollback": "1"} {
 			assert.Equal(t, counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause)), want, "starts by", cause)
 		}
-
-		w.kill() // the reason is on disk
-		w.start()
-		w.pass(time.Minute)
-		check()
 	})
 }
 
 func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.assign("uid-sick", conf{name: "sick", crashes: 10 * time.Second})
-		w.runs("sick")
+		w.adopts("uid-sick", conf{name: "sick", crashes: 10 * time.Second})
 		w.kill() // what the agent knew of the good one goes with it
 		w.start()
 		w.pass(2 * time.Second)
@@ -88,35 +70,30 @@ func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 }
 
 func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
+	type end struct {
 		sigterm time.Duration // after the exit; 0: never
 		starts  []string
-	}{
-		{"the whole node stops", 500 * time.Millisecond, []string{"", "good"}},
-		{"nothing follows", 0, []string{"", "good", "good"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inStartedWorld(t, func(w *world) {
-				w.assign("uid-good", good)
-				w.runs("good")
-				w.dies(exitZero)
-				if tt.sigterm > 0 {
-					w.pass(tt.sigterm)
-					w.stop()
-				} else {
-					w.pass(900 * time.Millisecond)
-					assert.That(t, w.kubelet.running() == nil, "it was started again within the second")
-					w.pass(5 * time.Second)
-				}
-
-				v := w.view()
-				w.wantStarts(tt.starts...)
-				assert.Equal(t, len(v.Startups), len(tt.starts)-1, "starts counted in the trial")
-				assert.That(t, tt.sigterm == 0 || v.Trial.Clean, "the saved trial has no clean shutdown")
-			})
-		})
 	}
+	forEach(t, inStartedWorld, map[string]end{
+		"the whole node stops": {500 * time.Millisecond, []string{"", "good"}},
+		"nothing follows":      {0, []string{"", "good", "good"}},
+	}, func(w *world, _ string, tt end) {
+		w.adopts("uid-good", good)
+		w.dies(exitZero)
+		if tt.sigterm > 0 {
+			w.pass(tt.sigterm)
+			w.stop()
+		} else {
+			w.pass(900 * time.Millisecond)
+			assert.That(w.t, w.kubelet.running() == nil, "it was started again within the second")
+			w.pass(5 * time.Second)
+		}
+
+		v := w.view()
+		w.wantStarts(tt.starts...)
+		assert.Equal(w.t, len(v.Startups), len(tt.starts)-1, "starts counted in the trial")
+		assert.That(w.t, tt.sigterm == 0 || v.Trial.Clean, "the saved trial has no clean shutdown")
+	})
 }
 
 // TestSIGTERMAtAnyTimeStopsCleanly sends SIGTERM every 90 ms during a start, a
@@ -126,8 +103,7 @@ func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 	for at := time.Duration(0); at < 9*time.Second; at += 90 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			w := p.world(t)
-			r := newInvariants(w)
-			r.where = fmt.Sprintf("SIGTERM after %s", at)
+			r := newInvariants(w, fmt.Sprintf("SIGTERM after %s", at))
 			w.start()
 			w.pass(min(at, time.Second))
 			if at > time.Second {
@@ -183,8 +159,7 @@ func TestActionIsNotCarriedOutAfterSIGTERM(t *testing.T) {
 
 func TestAKubeletThatWaitsForItsLockFailsNoTrial(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.assign("uid-better", better)
-		w.runs("better")
+		w.adopts("uid-better", better)
 		w.pass(5 * time.Second)
 		p := w.kubelet.running()
 		p.sicken()
@@ -215,12 +190,9 @@ func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 		w.assign("uid-good", conf{name: "good", dropin: true})
 		w.promoted("uid-good")
 		w.pass(10 * time.Minute)
-		w.api.set(func(api *simAPI) {
-			api.pods = slices.Clone(api.pods)
-			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted"
-		})
+		w.evicted(0)
 		w.pass(10 * time.Minute)
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 111} }) // the node's own file is edited
+		w.behaves(conf{maxPods: 111}) // the node's own file is edited
 		w.dies(exitOne)
 		w.pass(time.Second)
 		assert.That(t, w.view().Trial != nil, "no trial with the edited file")
@@ -236,8 +208,7 @@ func TestAnExitAtTheEndOfAnOutageGivesNoVerdict(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.options = withoutACrash
 			w.start()
-			w.assign("uid-good", good)
-			w.runs("good")
+			w.adopts("uid-good", good)
 			outage := 15*time.Second + offset
 			w.kubelet.set(func(s *kubeletState) { s.runtimeHangs = time.Now().Add(outage) })
 			w.pass(outage - 500*time.Millisecond)
@@ -253,8 +224,7 @@ func TestAnExitAtTheEndOfAnOutageGivesNoVerdict(t *testing.T) {
 func TestAnExitAtTheEndOfTheAgentIsNotReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
+		w.adopts("uid-good", good)
 		w.kubelet.set(func(s *kubeletState) { s.runtimeHangs = time.Now().Add(time.Minute) })
 		w.pass(5 * time.Second)
 		before := len(w.reporter.all())
@@ -271,54 +241,38 @@ func TestAConfigThatHangsTheRuntimeAndCrashesGetsAVerdict(t *testing.T) {
 	})
 }
 
-func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
+// Twice the time in which an unhealthy kubelet is rolled back is the least time
+// after which an agent may give up, and the default.
+func TestAnAgentGivesUpOnlyWhatNoRollbackRepairs(t *testing.T) {
 	inWorld(t, func(w *world) {
-		const limit = 5 * time.Minute
-		gaveUp := errors.New("no kubelet was healthy for 5m0s")
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{sick: true} })
-		begin := time.Now()
+		limit := 2 * limits.HealthTimeout
+		gaveUp := errors.New("no kubelet was healthy for 40s")
+		var since time.Time // no kubelet was healthy; zero: one is
 		w.options = func(o *Options) {
 			o.GiveUp = func(now time.Time, healthy bool) error {
-				assert.That(t, !healthy, "GiveUp was called with healthy, but the kubelet is not")
-				if now.Sub(begin) < limit {
+				if healthy {
+					since = time.Time{}
+				} else if since.IsZero() {
+					since = now
+				}
+				if healthy || now.Sub(since) < limit {
 					return nil
 				}
 
 				return gaveUp
 			}
 		}
-		w.start()
+		w.up()
+		w.assign("uid-sick", sick)
+		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
+		w.runs("")
+		w.pass(10 * time.Minute)
+		begin := time.Now()
+		w.kubelet.running().sicken()
 		w.until("the agent ends", w.gone) // it decides often enough even if nothing happens
 		took := time.Since(begin)
 		assert.That(t, took >= limit && took <= limit+20*time.Second, "it ended after %s", took)
 		assert.That(t, w.err == gaveUp && w.kubelet.running() == nil, "it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
 		w.wantLogged("event=KubeletGivenUp", 1)
-	})
-}
-
-func TestRollbackHappensBeforeGivingUp(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var healthy, longest time.Duration // when a kubelet was healthy last, and how long none was
-		begin := time.Now()
-		w.options = func(o *Options) {
-			o.GiveUp = func(now time.Time, isHealthy bool) error {
-				if isHealthy {
-					healthy = now.Sub(begin)
-				}
-
-				longest = max(longest, now.Sub(begin)-healthy)
-
-				return nil
-			}
-		}
-		w.start()
-		w.runs("")
-		w.assign("uid-sick", conf{name: "sick", sick: true})
-		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
-		w.runs("")
-		w.pass(10 * time.Minute)
-		if least := limits.HealthTimeout; longest < least || longest >= 2*least { // twice is the least limit that is the default
-			t.Errorf("no kubelet was healthy for %s, want %s to twice that\n%s", longest, least, w.tail())
-		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,16 +115,14 @@ func TestFirstReportContainsNumbersForPlans(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b", "c")
 		w.api.set(func(api *simAPI) { api.pods[0].Static, api.pods[1].OwnerKind = true, "DaemonSet" })
-		w.start()
-		w.runs("")
+		w.up()
 		first := w.reporter.all()[0].Status
 		assert.Equal(t, *first.WorkloadPods, 1, "workload pods")
 		assert.Equal(t, *first.DefaultTrialSeconds, int64(limits.TrialDuration/time.Second), "seconds for a trial")
 	})
 	inWorld(t, func(w *world) {
 		w.apiUp(false)
-		w.start()
-		w.runs("")
+		w.up()
 		assert.That(t, w.reporter.last().Status.WorkloadPods == nil, "with the API away it says a number of workload pods")
 	})
 }
@@ -167,8 +164,7 @@ func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.kubelet.set(func(s *kubeletState) { s.version, s.confs[""] = tt.version, conf{gates: tt.gates} })
 			w.probedPods()
-			w.start()
-			w.runs("")
+			w.up()
 			assert.Equal(t, unreadyOf(w.reporter.all()[0].Status), tt.want, tt.version, "with", tt.gates, "pods")
 		})
 	}
@@ -176,16 +172,12 @@ func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 
 // The files may be many, and a node makes a decision every few seconds.
 func TestTheLocalFilesAreReadOncePerDecision(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var decisions atomic.Int32
-		w.options = func(o *Options) { o.GiveUp = func(time.Time, bool) error { decisions.Add(1); return nil } }
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
+	inStartedWorld(t, func(w *world) {
+		w.adopts("uid-good", good)
 		w.pass(5 * time.Second) // the dry run of the fallback is over
-		decided, read := decisions.Load(), w.kubelet.reads.Load()
+		decided, read := w.init.get().passes, int(w.kubelet.reads.Load())
 		w.pass(20 * time.Second)
-		decided, read = decisions.Load()-decided, w.kubelet.reads.Load()-read
+		decided, read = w.init.get().passes-decided, int(w.kubelet.reads.Load())-read
 		assert.That(t, w.status().Trial != nil && decided != 0 && read == decided,
 			"in %d decisions of a trial the local files were read %d times", decided, read)
 	})
@@ -194,11 +186,10 @@ func TestTheLocalFilesAreReadOncePerDecision(t *testing.T) {
 func TestPodsThatTheNextKubeletMakesUnreadyAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.probedPods()
-		w.start()
-		w.runs("")
+		w.up()
 		replace := func(version string, want int64) {
 			t.Helper()
-			w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode of "+version, version })
+			w.replaceBinary(version)
 			asked := w.kubelet.asked.Load()
 			w.pass(2 * recountInterval)
 			s := w.status()
@@ -213,32 +204,27 @@ func TestPodsThatTheNextKubeletMakesUnreadyAreReported(t *testing.T) {
 }
 
 func TestIdleAgentCountsPodsAgainWhereARestartMakesThemUnready(t *testing.T) {
-	for version, want := range map[string]int64{"v1.34.4": 2, "v1.36.3": 0} {
-		inWorld(t, func(w *world) {
-			w.kubelet.set(func(s *kubeletState) { s.version = version })
-			w.start() // an empty node
-			w.runs("")
-			w.probedPods()
-			before := w.api.snapshots
-			w.pass(2 * recountInterval)
-			assert.Equal(t, unreadyOf(w.reporter.last().Status), want, version, "pods")
-			n := w.api.snapshots - before
-			assert.That(t, n <= 2 && (n > 0) == (want > 0), "%s: %d requests", version, n)
-			w.apiUp(false)
-			w.pass(2 * recountInterval)
-			assert.Equal(t, unreadyOf(w.reporter.last().Status), want, version, "pods without the API")
-		})
-	}
+	forEach(t, inWorld, map[string]int64{"v1.34.4": 2, "v1.36.3": 0}, func(w *world, version string, want int64) {
+		w.replaceBinary(version)
+		w.up() // an empty node
+		w.probedPods()
+		before := w.api.snapshots
+		w.pass(2 * recountInterval)
+		assert.Equal(w.t, unreadyOf(w.reporter.last().Status), want, "pods")
+		n := w.api.snapshots - before
+		assert.That(w.t, n <= 2 && (n > 0) == (want > 0), "%d requests", n)
+		w.apiUp(false)
+		w.pass(2 * recountInterval)
+		assert.Equal(w.t, unreadyOf(w.reporter.last().Status), want, "pods without the API")
+	})
 }
 
 func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.version = "v1.34.4" })
 		w.probedPods()
-		w.start()
-		w.runs("")
-		w.assign("a", conf{name: "a"})
-		w.runs("a")
+		w.up()
+		w.adopts("a", conf{name: "a"})
 		w.api.set(func(api *simAPI) {
 			for i := range api.pods {
 				api.pods[i].Ready = false
@@ -300,7 +286,7 @@ func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
 // An API server that has just started refuses for a moment what it grants
 // later, and an overloaded one may not list the pods.
 func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
-	for name, happens := range map[string]func(*world){
+	forEach(t, inGoodWorld, map[string]func(*world){
 		"the NodeConfig is forbidden": func(w *world) {
 			w.source.publish(w.source.looks, source.Answer{Intent: trial.Intent{Cause: "forbidden to this node (403)"}})
 		},
@@ -309,25 +295,20 @@ func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
 			w.assign("uid-next", conf{name: "next"})
 			w.apiUp(true)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				w.apiUp(false)
-				w.pass(2 * unansweredLimit)
-				before := len(w.reporter.all())
-				happens(w)
-				w.pass(5 * time.Second)
-				w.wantReports(before)
-			})
-		})
-	}
+	}, func(w *world, _ string, happens func(*world)) {
+		w.apiUp(false)
+		w.pass(2 * unansweredLimit)
+		before := len(w.reporter.all())
+		happens(w)
+		w.pass(5 * time.Second)
+		w.wantReports(before)
+	})
 }
 
 // The controller waits for the end of a trial.
 func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.assign("uid-next", conf{name: "next"})
-		w.runs("next")
+		w.adopts("uid-next", conf{name: "next"})
 		w.source.publish(w.source.looks, source.Answer{Silent: true, Intent: trial.Intent{Cause: "the API server is overloaded (429)"}})
 		w.pass(limits.TrialDuration + time.Second)
 		s := w.status()
@@ -350,14 +331,15 @@ func TestThatAnAssignmentWasSeenIsReportedAtOnce(t *testing.T) {
 func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 	const unknown = "Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): "
 	const unanswered = unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"
-	for name, c := range map[string]struct {
+	type guardCase struct {
 		next    conf
 		fails   func(w *world)
 		happens func(w *world)
 		within  time.Duration // the next report comes
 		want    string
 		limit   time.Duration // the agent's option
-	}{
+	}
+	forEach(t, inWorld, map[string]guardCase{
 		"an answer":                     {conf{}, unlistable(true), unlistable(false), guardInterval, "True | using current (UID: uid-next): all checks passed (AllChecksPassed)", 0},
 		"nothing":                       {conf{}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval, unanswered, 0},
 		"nothing, after a slow dry run": {conf{slow: true}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval, unanswered, 0},
@@ -365,26 +347,21 @@ func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 			unknown + "cannot count the pods of this node: the API server does not answer (CouldNotValidate)", 0},
 		"the kubelet exits":             {conf{}, unlistable(true), func(w *world) { w.dies(exitOne) }, 100 * time.Millisecond, unanswered, 0},
 		"nothing, with a shorter limit": {conf{}, unlistable(true), func(*world) {}, 3 * time.Second, unanswered, 2*guardInterval + time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.options = func(o *Options) { o.UnansweredLimit = c.limit }
-				w.start()
-				withGood(w)
-				w.promoted("uid-good")
-				c.fails(w)
-				before := len(w.reporter.all())
-				c.next.name = "next"
-				w.assign("uid-next", c.next)
-				w.pass(2 * guardInterval)
-				w.wantReports(before)
-				w.wantLogged("reason=CouldNotValidate", 1)
-				c.happens(w)
-				w.pass(c.within)
-				w.wantConfigOK(c.want)
-			})
-		})
-	}
+	}, func(w *world, _ string, c guardCase) {
+		w.options = func(o *Options) { o.UnansweredLimit = c.limit }
+		withGood(w)
+		w.promoted("uid-good")
+		c.fails(w)
+		before := len(w.reporter.all())
+		c.next.name = "next"
+		w.assign("uid-next", c.next)
+		w.pass(2 * guardInterval)
+		w.wantReports(before)
+		w.wantLogged("reason=CouldNotValidate", 1)
+		c.happens(w)
+		w.pass(c.within)
+		w.wantConfigOK(c.want)
+	})
 }
 
 func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
@@ -406,10 +383,10 @@ func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 func TestARollbackWithoutAnAnswerOfTheSourceIsReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.assign("uid-sick", sick)
-		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.untilStarts(3)
 		w.pass(limits.HealthTimeout - 2*time.Second)
 		w.apiUp(false)
-		w.until("good runs again", func() bool { return len(w.kubelet.get().starts) == 4 })
+		w.untilStarts(4)
 		s := w.status()
 		assert.That(t, len(s.BadConfigs) == 1, "bad are %+v", s.BadConfigs)
 	})
@@ -446,7 +423,7 @@ func TestThePodGuardAsksAgainSoonIfItHadNoAnswer(t *testing.T) {
 }
 
 func TestAChangeIsReportedFewTimes(t *testing.T) {
-	inWorldWith(t, withoutACrash, func(w *world) {
+	with(withoutACrash)(t, func(w *world) {
 		w.pass(time.Second)
 		for _, tt := range []struct {
 			uid                 string

@@ -21,8 +21,7 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.assign("uid-better", better)
 		w.promoted("uid-better")
-		w.assign("uid-third", conf{name: "third"})
-		w.runs("third")
+		w.adopts("uid-third", conf{name: "third"})
 		w.stop()
 		w.disk.Plant(dir+"/checkpoints/uid-third", []byte("garbage"))
 		w.apiUp(false)
@@ -45,13 +44,8 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 
 // Whether this agent downloaded it, or an agent before.
 func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
-	for _, restarted := range []bool{false, true} {
-		inGoodWorld(t, func(w *world) {
-			if restarted {
-				w.restart()
-				w.runs("good")
-			}
-
+	inGoodWorld(t, func(w *world) {
+		lost := func() {
 			starts := len(w.kubelet.get().starts)
 			assert.NoError(t, w.disk.Remove(goodFile))
 			w.pass(5 * time.Second)
@@ -62,57 +56,54 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 			w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
 			got := len(w.kubelet.get().starts) - starts
 			assert.That(t, got <= 2, "%d starts: %q", got, w.kubelet.get().starts)
-		})
-	}
+		}
+		lost()
+		w.pass(time.Minute)
+		w.restart()
+		w.runs("good")
+		lost()
+	})
 }
 
 func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
-	for record, runs := range map[string]string{"current": "good", "last-known-good": "better", "v1.36.3/trial": "better", "v1.36.3/startups": "better", "v1.36.3/bad-configs": "better"} {
-		t.Run(record, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				w.assign("uid-better", better)
-				w.runs("better")
-				w.stop()
-				w.disk.Plant(dir+"/"+record, []byte("{"))
-				w.apiUp(false)
-				w.start()
-				w.runs(runs)
-				w.pass(time.Second)
-				w.wantEvent("Warning StateProblem: " + record + ": corrupt")
-				data, err := w.disk.ReadFile(dir + "/" + record)
-				assert.That(t, err == nil && strings.Contains(string(data), "apiVersion"), "it was not written anew: %q, %v", data, err)
-				assert.That(t, !w.view().LastKnownGood.IsLocal(), "last-known-good is forgotten")
-			})
-		})
-	}
+	forEach(t, inGoodWorld, map[string]string{
+		"current": "good", "last-known-good": "better", "v1.36.3/trial": "better", "v1.36.3/startups": "better", "v1.36.3/bad-configs": "better",
+	}, func(w *world, record, runs string) {
+		w.adopts("uid-better", better)
+		w.stop()
+		w.disk.Plant(dir+"/"+record, []byte("{"))
+		w.apiUp(false)
+		w.start()
+		w.runs(runs)
+		w.pass(time.Second)
+		w.wantEvent("Warning StateProblem: " + record + ": corrupt")
+		data, err := w.disk.ReadFile(dir + "/" + record)
+		assert.That(w.t, err == nil && strings.Contains(string(data), "apiVersion"), "it was not written anew: %q, %v", data, err)
+		assert.That(w.t, !w.view().LastKnownGood.IsLocal(), "last-known-good is forgotten")
+	})
 }
 
 func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
-	for _, op := range []crashfs.Op{crashfs.Rename, crashfs.Create, crashfs.Write} {
-		t.Run(string(op), func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				w.disk.FailFrom(1, syscall.ENOSPC, op)
-				w.assign("uid-better", better)
-				w.pass(time.Minute)
-				w.wantStarts("", "good")
-				w.wantConfigOKHas("Unknown | using current (UID: uid-good): failed to sync, desired config unclear, "+
-					"cause: cannot save ConfigMap evenkeel-system/better: ", "no space left on device")
-				said := len(w.reporter.all())
-				w.pass(10 * time.Minute)
-				w.wantReports(said)
-				w.disk.Heal()
-				w.pass(12 * time.Second)
-				w.runs("better")
-				w.promoted("uid-better")
-			})
-		})
-	}
+	inGoodWorld(t, func(w *world) {
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.NeedSpace...)
+		w.assign("uid-better", better)
+		w.pass(time.Minute)
+		w.wantStarts("", "good")
+		w.wantConfigOKHas("Unknown | using current (UID: uid-good): failed to sync, desired config unclear, "+
+			"cause: cannot save ConfigMap evenkeel-system/better: ", "no space left on device")
+		said := len(w.reporter.all())
+		w.pass(10 * time.Minute)
+		w.wantReports(said)
+		w.disk.Heal()
+		w.pass(12 * time.Second)
+		w.runs("better")
+		w.promoted("uid-better")
+	})
 }
 
 func TestARollbackNeedsNoDisk(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.assign("uid-crasher", crasher)
-		w.runs("crasher")
+		w.adopts("uid-crasher", crasher)
 		w.disk.FailFrom(1, syscall.EROFS)
 		w.pass(20 * time.Second)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
@@ -132,9 +123,7 @@ func (w *world) wantForgetRequests(want int) {
 }
 
 func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withBad(w)
+	inBadWorld(t, func(w *world) {
 		w.disk.FailFrom(3, syscall.EIO, crashfs.Remove)
 		w.forget("uid-crasher")
 		w.pass(15 * time.Second)
@@ -163,56 +152,38 @@ func TestForgetRequestThatCannotBeSavedStays(t *testing.T) {
 	})
 }
 
-// The proposal's repair of a dead end is to edit the file.
-func TestEntryRemovedByHandFromBadConfigsIsTriedAgainByTheRunningAgent(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withBad(w)
-		w.disk.Plant(dir+"/v1.36.3/bad-configs", []byte(`{"apiVersion":"state.evenkeel.dev/v1","kind":"BadConfigs","content":[]}`))
-		w.pass(15 * time.Second)
-		w.runs("crasher")
-		w.promoted("uid-crasher")
-		w.wantLogged("event=Forgotten", 1)
-		v := w.view()
-		assert.That(t, len(v.Bad) == 0, "the entry is back: %+v", v.Bad)
-	})
-}
-
 func TestAnAgentThatCannotStartAKubeletReturnsWhy(t *testing.T) {
-	for name, tt := range map[string]struct {
+	type obstacle struct {
 		happen func(w *world)
 		want   string
 		told   int // how often the init system is told that the agent stops
-	}{
+	}
+	forEach(t, inWorld, map[string]obstacle{
 		"the directory cannot be opened": {func(w *world) { w.openErr = errors.New("/var/lib/evenkeel belongs to user 1000") },
 			"open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000", 0},
 		"there is no binary": {func(w *world) {
 			w.kubelet.set(func(s *kubeletState) { s.identityErr = errors.New("no such file or directory") })
 		}, "no such file or directory", 0},
 		"the local configuration is invalid": {func(w *world) {
-			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} })
+			w.behaves(conf{rejected: "maxPods must not be negative"})
 		}, ErrLocalInvalid.Error() + ": maxPods must not be negative", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				tt.happen(w)
-				w.start()
-				w.pass(time.Second)
-				w.stop()
-				assert.Error(t, w.err, tt.want)
-				w.wantStarts()
-				assert.Equal(t, w.init.get().stopping, tt.told, "what the init system was told")
-			})
-		})
-	}
+	}, func(w *world, _ string, tt obstacle) {
+		tt.happen(w)
+		w.start()
+		w.pass(time.Second)
+		w.stop()
+		assert.Error(w.t, w.err, tt.want)
+		w.wantStarts()
+		assert.Equal(w.t, w.init.get().stopping, tt.told, "what the init system was told")
+	})
 }
 
 func TestWithoutDynamicConfigurationLocalRunsAndNothingIsSaved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.OpenStore, o.Remote = nil, "Disabled" }
+		w.preflights = nil
 		w.assign("uid-good", good)
-		w.start()
-		w.runs("")
+		w.up()
 		w.pass(time.Minute)
 		w.wantStarts("")
 		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
@@ -228,8 +199,7 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) {
 			s.filesErr = errors.New("the node's own drop-in directory /etc/x: there are more than 1000 files")
 		})
-		w.dies(exitOne)
-		w.runs("")
+		w.crashes("")
 		w.wantConfigOK("Unknown | using (init): failed to sync, desired config unclear, cause: the node's own drop-in directory /etc/x: there are more than 1000 files (SyncFailed)")
 		w.pass(10 * time.Minute)
 		w.wantStarts("", "good", "")
@@ -240,22 +210,18 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 }
 
 func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
-	for socket, blamed := range map[string]bool{
+	forEach(t, inGoodWorld, map[string]bool{
 		"":                       false, // the same as local: no verdict while it is away
 		"unix:///run/other.sock": true,
-	} {
-		inGoodWorld(t, func(w *world) {
-			w.assign("uid-moved", conf{name: "moved", socket: socket})
-			w.runs("moved")
-			w.kubelet.set(func(s *kubeletState) {
-				s.runtimeDown, s.confs["moved"] = true, conf{name: "moved", socket: socket, crashes: time.Second}
-			})
-			w.dies(exitOne)
-			w.pass(30 * time.Second)
-			assert.Equal(t, len(w.status().BadConfigs) == 1, blamed, "blamed with socket", socket)
-			assert.Equal(t, strings.Contains(w.configOK(), "CrashLooped"), blamed, "crash-looped with socket", socket)
-		})
-	}
+	}, func(w *world, socket string, blamed bool) {
+		w.adopts("uid-moved", conf{name: "moved", socket: socket})
+		w.kubelet.set(func(s *kubeletState) { s.runtimeDown = true })
+		w.behaves(conf{name: "moved", socket: socket, crashes: time.Second})
+		w.dies(exitOne)
+		w.pass(30 * time.Second)
+		assert.Equal(w.t, len(w.status().BadConfigs) == 1, blamed, "blamed with socket", socket)
+		assert.Equal(w.t, strings.Contains(w.configOK(), "CrashLooped"), blamed, "crash-looped with socket", socket)
+	})
 }
 
 func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
@@ -300,7 +266,6 @@ func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 				return countingStore{store, "uid-better", &saves}, err
 			}
 		}
-		w.start()
 		withGood(w)
 		w.assign("uid-better", better)
 		w.pass(100 * time.Millisecond) // it is downloaded, and being judged

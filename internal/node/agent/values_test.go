@@ -38,18 +38,13 @@ func withMemory(gib int64) func(*kubeletState) {
 
 // inWorldOfRules runs a test on a machine with 4 CPUs, on which a configuration
 // with rules is last-known-good.
-func inWorldOfRules(t *testing.T, test func(w *world)) {
-	t.Helper()
-	inWorld(t, func(w *world) {
-		w.kubelet.set(withCPUs(4))
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-		w.start()
-		w.runs("")
-		w.assignObject(rules("uid-good"))
-		w.until("its trial passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
-		test(w)
-	})
-}
+var inWorldOfRules = after(func(w *world) {
+	w.kubelet.set(withCPUs(4))
+	w.behaves(good)
+	w.up()
+	w.assignObject(rules("uid-good"))
+	w.until("its trial passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
+})
 
 // restartWith starts another agent on the machine with another capacity.
 func (w *world) restartWith(capacity func(*kubeletState)) {
@@ -80,8 +75,7 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + current.Revision + "/kubelet"))(t))
 		assert.That(t, strings.Contains(text, `"maxPods": 40`), "the kubelet got %s", text)
 		for form, path := range map[string]string{"flat": "maxPods", "grouped": "resources.maxPods"} {
-			var z Configz
-			assert.NoError(t, json.Unmarshal(get(t, w.agent.Handler(nil), "/configz?form="+form).Body.Bytes(), &z))
+			z, _ := w.page(form, nil)
 			assert.That(t, len(z.Resolved) == 1 && z.Resolved[0].Path == path && z.Resolved[0].Value == "40", "%s: /configz has %v", form, z.Resolved)
 		}
 
@@ -92,16 +86,21 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 	})
 }
 
-func TestNewValuesThatFailGoBackToTheRecordedOnesOffline(t *testing.T) {
+func TestNewValuesAreTriedWithTheAPIAndGoBackToTheRecordedOnesWithoutIt(t *testing.T) {
 	inWorldOfRules(t, func(w *world) {
 		before := w.view().Current.Revision
 		w.options = withoutACrash
+		w.apiUp(false)
 		w.restartWith(withCPUs(8))
-		w.until("a trial", func() bool { return w.view().Trial != nil })
+		w.runs("good")
+		w.pass(time.Hour)
+		assert.That(t, w.view().Current.Revision == before && w.view().Trial == nil, "the state is %+v", w.view())
+		w.apiUp(true)
+		w.until("a trial", func() bool { return w.view().Trial != nil && w.view().Current.Revision != before })
+		w.untilStarts(4)
 		w.runs("good")
 		w.apiUp(false)
-		w.dies(exitOne)
-		w.runs("good")
+		w.crashes("good")
 		w.pass(30 * time.Minute)
 		v := w.view()
 		assert.That(t, v.LastKnownGood.Revision == before && v.Current.Revision != before && v.Trial == nil && len(v.Bad) == 1, "the state is %+v", v)
@@ -116,38 +115,21 @@ func TestNewValuesThatFailGoBackToTheRecordedOnesOffline(t *testing.T) {
 	})
 }
 
-func TestWithoutTheAPIANodeThatHasGrownKeepsItsRecordedValues(t *testing.T) {
-	inWorldOfRules(t, func(w *world) {
-		before := w.view().Current.Revision
-		w.apiUp(false)
-		w.restartWith(withCPUs(8))
-		w.runs("good")
-		w.pass(time.Hour)
-		assert.That(t, w.view().Current.Revision == before && w.view().Trial == nil, "the state is %+v", w.view())
-		w.apiUp(true)
-		w.until("a trial", func() bool { return w.view().Trial != nil && w.view().Current.Revision != before })
-	})
-}
-
 func TestAPreflightAnswersWithTheValuesOfTheMachine(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
+	inStartedWorld(t, func(w *world) {
 		w.kubelet.set(withCPUs(4))
-		asks.object = rules("asked-good")
-		asks.ask("values", conf{name: "good"}, 1)
-		a := w.answered("values")
-		want := `changes hairpinMode: "" -> "good"; maxPods: 110 -> 40; maxPods: 40, from 10 per CPU, at most 250`
-		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && a.Message == want, "the answer is %+v", a)
+		w.behaves(good)
+		w.askAbout("values", rules("asked-good"), 1)
+		assert.Equal(t, *w.answered("values"), v1alpha1.PreflightAnswer{UID: "values", Verdict: v1alpha1.PreflightAccepted,
+			Message: `changes hairpinMode: "" -> "good"; maxPods: 110 -> 40; maxPods: 40, from 10 per CPU, at most 250`})
 		w.kubelet.set(withCPUs(0))
-		asks.ask("unknown", conf{name: "good"}, 1)
-		a = w.answered("unknown")
-		want = "resources.maxPods: depends on the machine, whose capacity of cpu is not known"
-		assert.That(t, a.Verdict == v1alpha1.PreflightUnknown && a.Reason == v1alpha1.ReasonCouldNotValidate && a.Message == want, "the answer is %+v", a)
-		asks.object = rulesFor("asked-good", "{maxPods: {perCPU: 0.1}}")
+		w.askAbout("unknown", rules("asked-good"), 1)
+		assert.Equal(t, *w.answered("unknown"), v1alpha1.PreflightAnswer{UID: "unknown", Verdict: v1alpha1.PreflightUnknown,
+			Reason: v1alpha1.ReasonCouldNotValidate, Message: "resources.maxPods: depends on the machine, whose capacity of cpu is not known"})
 		w.kubelet.set(withCPUs(4))
-		asks.ask("none", conf{name: "good"}, 1)
-		a = w.answered("none")
-		want = "resources.maxPods: is 0 on this machine: use min or plus"
-		assert.That(t, a.Verdict == v1alpha1.PreflightRefused && a.Reason == v1alpha1.ReasonValidationFailed && a.Message == want, "the answer is %+v", a)
+		w.askAbout("none", rulesFor("asked-good", "{maxPods: {perCPU: 0.1}}"), 1)
+		assert.Equal(t, *w.answered("none"), v1alpha1.PreflightAnswer{UID: "none", Verdict: v1alpha1.PreflightRefused,
+			Reason: v1alpha1.ReasonValidationFailed, Message: "resources.maxPods: is 0 on this machine: use min or plus"})
 	})
 }
 
@@ -199,9 +181,8 @@ func TestAMachineThatCannotBeMeasuredKeepsItsValuesAndObeysARevocation(t *testin
 func TestAMachineThatIsTooSmallKeepsItsValuesUntilItHasGrown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.kubelet.set(withMemory(16))
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-		w.start()
-		w.runs("")
+		w.behaves(conf{name: "good"})
+		w.up()
 		w.assignObject(rulesFor("uid-good", "{reservations: {kubeReserved: {memory: {plus: 9Gi}}}}"))
 		w.until("it passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
 		before := w.view().Current.Revision
@@ -220,26 +201,19 @@ func TestAMachineThatIsTooSmallKeepsItsValuesUntilItHasGrown(t *testing.T) {
 }
 
 func TestAPreflightOfRulesComparesTheirValues(t *testing.T) {
-	inPreflightWorld(t, func(w *world, asks *simPreflights) {
-		w.kubelet.set(withCPUs(4))
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-		w.assignObject(rules("uid-good"))
-		w.until("its trial passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
-		asks.object = rules("asked-good")
-		asks.ask("same", conf{name: "good"}, 1)
-		a := w.answered("same")
-		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && a.Message == "", "the answer about what runs is %+v", a)
+	inWorldOfRules(t, func(w *world) {
+		w.askAbout("same", rules("asked-good"), 1)
+		assert.Equal(t, *w.answered("same"), v1alpha1.PreflightAnswer{UID: "same", Verdict: v1alpha1.PreflightAccepted})
 		long := "{plus: 1, tiers: ["
 		for i := range 6 {
 			long += fmt.Sprintf("{upTo: %d, percent: 0.12345678901234},", i+1)
 		}
 
 		long += "]}"
-		asks.object = rulesFor("asked-good", "{reservations: {kubeReserved: {cpu: "+long+", pid: "+long+"}, systemReserved: {cpu: "+long+
-			", pid: "+long+"}}, eviction: {evictionHard: {pid.available: "+long+"}}}")
 		w.kubelet.set(func(s *kubeletState) { s.capacity.PIDs = 1000 })
-		asks.ask("long", conf{name: "good"}, 1)
-		a = w.answered("long")
+		w.askAbout("long", rulesFor("asked-good", "{reservations: {kubeReserved: {cpu: "+long+", pid: "+long+"}, systemReserved: {cpu: "+long+
+			", pid: "+long+"}}, eviction: {evictionHard: {pid.available: "+long+"}}}"), 1)
+		a := w.answered("long")
 		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && len(a.Message) <= v1alpha1.MaxPreflightMessage && strings.Contains(a.Message, "kubeReserved.pid: 1, from 0.1"),
 			"the answer has %d bytes: %+v", len(a.Message), a)
 	})

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -46,11 +48,11 @@ type world struct {
 	init       *simInit
 	reporter   *simReporter
 	log        *lines
-	options    func(*Options)                                                          // what a test wants otherwise
-	openErr    error                                                                   // of the store
-	preflights *simPreflights                                                          // nil: the agent takes no requests
-	configz    func(context.Context, component.Effective) (component.Effective, error) // of the running kubelet; nil: not readable
-	names      map[string]string                                                       // of the configurations that were assigned, by revision
+	options    func(*Options)    // what a test wants otherwise
+	openErr    error             // of the store
+	preflights *simPreflights    // nil: the agent takes no requests
+	configz    simConfigz        // of the running kubelet
+	names      map[string]string // of the configurations that were assigned, by revision
 
 	agent  *Agent
 	nodes  *simNodes
@@ -89,42 +91,50 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// inStartedWorld runs a test on a node whose kubelet runs its local
-// configuration.
-func inStartedWorld(t *testing.T, test func(w *world)) {
-	t.Helper()
-	inWorldWith(t, nil, test)
+// after returns a function that runs a test in its own world, in which begin
+// has happened.
+func after(begin func(w *world)) func(t *testing.T, test func(w *world)) {
+	return func(t *testing.T, test func(w *world)) {
+		t.Helper()
+		inWorld(t, func(w *world) {
+			begin(w)
+			test(w)
+		})
+	}
 }
 
-// inWorldWith does the same with an agent that has other options.
-func inWorldWith(t *testing.T, options func(*Options), test func(w *world)) {
-	t.Helper()
-	inWorld(t, func(w *world) {
+var (
+	inStartedWorld = after((*world).up) // the kubelet runs its local configuration
+	inGoodWorld    = after(withGood)    // the node has a last-known-good configuration
+	inBadWorld     = after(withBad)     // and another one that has failed
+)
+
+// with returns what inStartedWorld does with an agent that has other options.
+func with(options func(*Options)) func(t *testing.T, test func(w *world)) {
+	return after(func(w *world) {
 		w.options = options
-		w.start()
-		w.runs("")
-		test(w)
+		w.up()
 	})
 }
 
 func protecting(o *Options)    { o.Protected = payload.DefaultProtection() }
 func withoutACrash(o *Options) { o.Limits.CrashLoopThreshold = 0 }
 
-// inGoodWorld runs a test on a node that has a last-known-good configuration.
-func inGoodWorld(t *testing.T, test func(w *world)) {
+// forEach runs a test with each case, in a world of its own.
+func forEach[K comparable, C any](t *testing.T, in func(*testing.T, func(*world)), cases map[K]C, test func(w *world, name K, c C)) {
 	t.Helper()
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
-		test(w)
-	})
+	for name, c := range cases {
+		t.Run(fmt.Sprint(name), func(t *testing.T) {
+			in(t, func(w *world) { test(w, name, c) })
+		})
+	}
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, disk: crashfs.New(), boot: "boot-1", log: &lines{}, names: map[string]string{}}
 	w.kubelet = newSimKubelet(w)
 	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true}
-	w.reporter = &simReporter{}
+	w.reporter, w.preflights = &simReporter{}, &simPreflights{}
 
 	return w
 }
@@ -156,7 +166,9 @@ func (w *world) start() {
 
 		return checkpoint.Open(disk, dir, version, o.Log)
 	}
-	parts := Parts{Configz: w.configz, Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
+	parts := Parts{
+		Configz: w.configz.answer, Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records,
+	}
 	if w.preflights != nil {
 		parts.Preflights = w.preflights
 	}
@@ -173,6 +185,13 @@ func (w *world) start() {
 		w.err = err
 	}()
 	synctest.Wait()
+}
+
+// up starts an agent, and waits until its kubelet runs the local configuration.
+func (w *world) up() {
+	w.t.Helper()
+	w.start()
+	w.runs("")
 }
 
 // stop sends SIGTERM and waits until the agent ends.
@@ -235,6 +254,27 @@ func (w *world) runs(name string) {
 	w.pass(time.Millisecond)
 }
 
+// adopts assigns a configuration, and waits until a healthy kubelet runs it.
+func (w *world) adopts(uid string, c conf) {
+	w.t.Helper()
+	w.assign(uid, c)
+	w.runs(c.name)
+}
+
+// untilStarts waits until the kubelet has been started so often.
+func (w *world) untilStarts(n int) {
+	w.t.Helper()
+	w.until(fmt.Sprintf("%d starts", n), func() bool { return len(w.kubelet.get().starts) == n })
+}
+
+// crashes makes the kubelet exit, and waits until a healthy one runs that
+// configuration.
+func (w *world) crashes(name string) {
+	w.t.Helper()
+	w.dies(exitOne)
+	w.runs(name)
+}
+
 // dies makes the kubelet exit by itself.
 func (w *world) dies(exit supervisor.Exit) {
 	w.t.Helper()
@@ -265,6 +305,17 @@ func (w *world) view() trial.State {
 func (w *world) status() v1alpha1.NodeConfigStatus {
 	synctest.Wait()
 	return w.reporter.last().Status
+}
+
+// condition returns the newest condition of a kind as `status reason: message`;
+// empty: there is none.
+func (w *world) condition(kind string) string {
+	c := meta.FindStatusCondition(w.status().Conditions, kind)
+	if c == nil {
+		return ""
+	}
+
+	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
 }
 
 // configOK returns the newest condition as `status | message: cause (reason)`.
@@ -339,16 +390,15 @@ func (w *world) wantDryRuns(name string, want int) {
 // wantReports checks how many different reports the agent has made.
 func (w *world) wantReports(want int) {
 	w.t.Helper()
-	if now := w.reporter.all(); len(now) != want {
-		w.t.Errorf("%d reports, want %d; the last is %+v", len(now), want, now[len(now)-1])
-	}
+	now := w.reporter.all()
+	assert.That(w.t, len(now) == want, "%d reports, want %d; the last is %+v", len(now), want, w.reporter.last())
 }
 
 // wantEvent checks that an Event contains a text, as `type reason: message`.
 func (w *world) wantEvent(part string) {
 	w.t.Helper()
-	assert.That(w.t, slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.Contains(e, part) }),
-		"events are %q, want one with %q", w.reporter.told(), part)
+	all := strings.Join(w.reporter.told(), "\n")
+	assert.That(w.t, strings.Contains(all, part), "the events are\n%s\nwant one with %q", all, part)
 }
 
 func (w *world) wantNoBad() {
@@ -417,6 +467,11 @@ func (w *world) pods(names ...string) {
 			api.pods = append(api.pods, source.Pod{UID: types.UID("pod-" + name), Namespace: "default", Name: name, Phase: "Running", OwnerKind: "ReplicaSet"})
 		}
 	})
+}
+
+// evicted makes a pod one that the kubelet has evicted.
+func (w *world) evicted(i int) {
+	w.api.set(func(api *simAPI) { api.pods[i].Phase, api.pods[i].Reason = "Failed", "Evicted" })
 }
 
 // counted returns the value of a metric, "" if it does not exist.
