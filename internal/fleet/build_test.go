@@ -79,16 +79,14 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 		"it is gone":                  {byName(), true},
 		"another object in its place": {byName(held("good", "1", "planted")), true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			st := v1alpha1.NodeConfigRolloutStatus{CurrentRevision: revisionNamed(1, good)}
-			got, gone := lastSucceeded(&st, test.now, target)
-			assert.That(t, got.Number == 1 && got.ConfigMapRef.UID == "u1" && gone == test.gone,
-				"by status.currentRevision it is %+v, gone %v", got, gone)
+		st := v1alpha1.NodeConfigRolloutStatus{CurrentRevision: revisionNamed(1, good)}
+		got, gone := lastSucceeded(&st, test.now, target)
+		assert.That(t, got.Number == 1 && got.ConfigMapRef.UID == "u1" && gone == test.gone,
+			"%s: by status.currentRevision it is %+v, gone %v", name, got, gone)
 
-			past := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}
-			got, _ = lastSucceeded(&v1alpha1.NodeConfigRolloutStatus{History: []v1alpha1.RolloutOutcome{past}}, test.now, target)
-			assert.That(t, (got.Number == 0) == test.gone && (test.gone || got.ConfigMapRef.UID == "u1"), "by status.history it is %+v", got)
-		})
+		past := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}
+		got, _ = lastSucceeded(&v1alpha1.NodeConfigRolloutStatus{History: []v1alpha1.RolloutOutcome{past}}, test.now, target)
+		assert.That(t, (got.Number == 0) == test.gone && (test.gone || got.ConfigMapRef.UID == "u1"), "%s: by status.history it is %+v", name, got)
 	}
 }
 
@@ -96,9 +94,8 @@ func TestThePolicyNamesTheRevisionsThatExist(t *testing.T) {
 	p := Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Revisions: byName(held("b", "2", "u2"), held("a", "1", "u1")), Settings: DefaultSettings, Now: then})
 	want := []types.UID{"u1", "u2"}
 	assert.That(t, slices.Equal(p.Revisions, want), "got %q, want %q", p.Revisions, want)
-	if p := Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Settings: DefaultSettings, Now: then}); p.Revisions == nil {
-		t.Error("without ConfigMaps the revisions are not known")
-	}
+	p = Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Settings: DefaultSettings, Now: then})
+	assert.That(t, p.Revisions != nil, "without ConfigMaps the revisions are not known")
 }
 
 func TestTheProgressDeadlineIsTheRolloutsOrAnHour(t *testing.T) {

@@ -110,9 +110,8 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 		assert.That(t, maps.Equal(got, tt.want), "kubelet %s with %v: %v, want %v", tt.kubelet, tt.unready, got, tt.want)
 	}
 
-	if got := AllowedBy(budgets); got["shop/web"] != 1 || len(got) != 4 {
-		t.Errorf("allowed: %v", got)
-	}
+	got := AllowedBy(budgets)
+	assert.That(t, got["shop/web"] == 1 && len(got) == 4, "allowed: %v", got)
 }
 
 func TestABudgetWhoseStatusIsOldAllowsNothing(t *testing.T) {
@@ -123,20 +122,17 @@ func TestABudgetWhoseStatusIsOldAllowsNothing(t *testing.T) {
 }
 
 func TestStaticPodsThatAreNotReady(t *testing.T) {
-	pod := func(name string, mirror bool, ready corev1.ConditionStatus, phase corev1.PodPhase) corev1.Pod {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if mirror {
-			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
-		}
-
+	static := map[string]string{corev1.MirrorPodAnnotationKey: ""}
+	pod := func(name string, annotations map[string]string, ready corev1.ConditionStatus, phase corev1.PodPhase) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 		p.Status.Phase, p.Status.Conditions = phase, []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
 
 		return p
 	}
 	pods := []corev1.Pod{
-		pod("etcd", true, corev1.ConditionFalse, corev1.PodRunning), pod("kube-apiserver", true, corev1.ConditionTrue, corev1.PodRunning),
-		pod("web", false, corev1.ConditionFalse, corev1.PodRunning), pod("once", true, corev1.ConditionFalse, corev1.PodSucceeded),
-		pod("failed", true, corev1.ConditionFalse, corev1.PodFailed),
+		pod("etcd", static, corev1.ConditionFalse, corev1.PodRunning), pod("kube-apiserver", static, corev1.ConditionTrue, corev1.PodRunning),
+		pod("web", nil, corev1.ConditionFalse, corev1.PodRunning), pod("once", static, corev1.ConditionFalse, corev1.PodSucceeded),
+		pod("failed", static, corev1.ConditionFalse, corev1.PodFailed),
 	}
 	got := StaticPodsNotReady(pods)
 	assert.That(t, slices.Equal(got, []string{"etcd", "failed"}), "%v", got)

@@ -192,9 +192,7 @@ func TestTheLastOutcomeOfAContentSaysWhetherItFailed(t *testing.T) {
 		"the target itself":  {[]v1alpha1.RolloutOutcome{entry(7, "a", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, 0)}, nil, ""},
 		"beyond the history": {nil, marked, "revision 3 was stopped (Aborted: an operator stopped it)"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, FailureOf(&v1alpha1.NodeConfigRolloutStatus{History: tt.history}, tt.have, 7, "a"), tt.want, "it says")
-		})
+		assert.Equal(t, FailureOf(&v1alpha1.NodeConfigRolloutStatus{History: tt.history}, tt.have, 7, "a"), tt.want, name)
 	}
 }
 
@@ -221,13 +219,10 @@ func TestOnlyAnUndoToARevisionThatSucceededPassesThePauses(t *testing.T) {
 		"nothing is known":           {nil, nil, true, false},
 		"no undo":                    {[]v1alpha1.RolloutOutcome{succeeded}, nil, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{History: tt.history, CurrentRevision: tt.current}}
-			r.Spec.AllNodes, r.Spec.Pin = true, &v1alpha1.RolloutPin{SHA256: sha256, Instead: "other"}
-			p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{SHA256: sha256}, Pinned: tt.pinned}, Settings: DefaultSettings})
-			assert.Equal(t, p.Invalid, "", "invalid")
-			assert.Equal(t, p.PassPauses, tt.want, "it passes the pauses")
-		})
+		r := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{History: tt.history, CurrentRevision: tt.current}}
+		r.Spec.AllNodes, r.Spec.Pin = true, &v1alpha1.RolloutPin{SHA256: sha256, Instead: "other"}
+		p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{SHA256: sha256}, Pinned: tt.pinned}, Settings: DefaultSettings})
+		assert.That(t, p.Invalid == "" && p.PassPauses == tt.want, "%s: it passes the pauses: %t, invalid %q", name, p.PassPauses, p.Invalid)
 	}
 }
 

@@ -5,11 +5,11 @@ package fleet
 
 import (
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -63,22 +63,15 @@ func TestCanariesAreSelectedByTheirLabels(t *testing.T) {
 }
 
 func TestSelfSelectableSelectorsGetAWarning(t *testing.T) {
-	exists := func(keys ...string) (all []metav1.LabelSelectorRequirement) {
-		for _, key := range keys {
-			all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpExists})
-		}
-
-		return all
-	}
 	const restricted = "node-restriction.kubernetes.io/pool"
 	for name, test := range map[string]struct {
 		spec v1alpha1.NodeConfigRolloutSpec
 		want string
 	}{
 		"its own label":             {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}}}}, "(pool)"},
-		"its own, by expression":    {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists("zone", "pool")}}}, "(pool, zone)"},
+		"its own, by expression":    {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Exists"}, {Key: "pool", Operator: "Exists"}}}}}, "(pool, zone)"},
 		"a restricted one":          {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{restricted: "a"}}}}, ""},
-		"a restricted one and more": {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists(restricted)}}}, ""},
+		"a restricted one and more": {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: []metav1.LabelSelectorRequirement{{Key: restricted, Operator: "Exists"}}}}}, ""},
 		"all nodes":                 {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}, ""},
 	} {
 		got := SelfSelectionWarning(&test.spec)
@@ -97,23 +90,20 @@ func gatedRollout(change func(*v1alpha1.RolloutGate)) *v1alpha1.NodeConfigRollou
 }
 
 func TestGatesHaveDefaults(t *testing.T) {
-	minute := &metav1.Duration{Duration: time.Minute}
+	least := v1alpha1.RolloutGate{
+		Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: "up", Passes: "< 0.01"},
+		Interval: &metav1.Duration{Duration: time.Minute}, Failures: 1,
+	}
 	all := v1alpha1.RolloutGate{
 		Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "other", Query: "up", Passes: ">=-1.5e3"}, Interval: &metav1.Duration{Duration: time.Hour},
 		Every: v1alpha1.GateAlways, Failures: 3,
 	}
-	for _, test := range []struct {
-		change func(*v1alpha1.RolloutGate)
-		want   v1alpha1.RolloutGate
-	}{
-		{func(*v1alpha1.RolloutGate) {}, v1alpha1.RolloutGate{
-			Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: "up", Passes: "< 0.01"}, Interval: minute, Failures: 1,
-		}},
-		{func(g *v1alpha1.RolloutGate) { *g = all }, all},
-	} {
-		s, _, err := Complete(gatedRollout(test.change))
-		assert.That(t, err == nil && reflect.DeepEqual(s.Strategy.Gates, []v1alpha1.RolloutGate{test.want}), "got %+v, %v; want %+v", s.Strategy.Gates, err, test.want)
-	}
+	s, _, err := Complete(gatedRollout(func(*v1alpha1.RolloutGate) {}))
+	assert.NoError(t, err)
+	assert.NoDiff(t, cmp.Diff([]v1alpha1.RolloutGate{least}, s.Strategy.Gates))
+	s, _, err = Complete(gatedRollout(func(g *v1alpha1.RolloutGate) { *g = all }))
+	assert.NoError(t, err)
+	assert.NoDiff(t, cmp.Diff([]v1alpha1.RolloutGate{all}, s.Strategy.Gates))
 }
 
 func TestInvalidGatesAreRefused(t *testing.T) {

