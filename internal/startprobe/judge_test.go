@@ -84,15 +84,13 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 		"an injected container that is Ready": {change: func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "proxy", Ready: true}}
 		}, waited: time.Minute, words: "its kubelet has not started it yet"},
-		"no image":             {change: waits("ErrImageNeverPull", "image is not present"), waited: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
-		"not the program's":    {events: event("Failed", 4, `Error: failed to create task: exec: "/pause": executable file not found in $PATH`), users: true, waited: time.Minute},
-		"the program ends":     {change: ended("Completed", 0, ""), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 0"},
-		"the program fails":    {change: ended("Error", 2, "usage"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 2: usage"},
-		"an older agent":       {change: ended("Error", 3, "unknown command"), waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 3: unknown command"},
-		"a wrong user":         {events: event("Failed", 4, "Error: container has runAsNonRoot and image will run as root"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "run as root"},
-		"no room for a pod":    {change: rejected("OutOfpods", "Node didn't have enough resource"), waited: time.Second, want: rollout.ProbeUnknown, words: "OutOfpods: Node didn't"},
-		"no CPU":               {change: rejected("OutOfcpu", ""), waited: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
-		"evicted for the disk": {change: rejected("Evicted", "DiskPressure"), waited: time.Second, want: rollout.ProbeUnknown, words: "Evicted: DiskPressure"},
+		"no image":          {change: waits("ErrImageNeverPull", "image is not present"), waited: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
+		"not the program's": {events: event("Failed", 4, `Error: failed to create task: exec: "/pause": executable file not found in $PATH`), users: true, waited: time.Minute},
+		"the program fails": {change: ended("Error", 2, "usage"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 2: usage"},
+		"an older agent":    {change: ended("Error", 3, "unknown command"), waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 3: unknown command"},
+		"a wrong user":      {events: event("Failed", 4, "Error: container has runAsNonRoot and image will run as root"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "run as root"},
+		"no room for a pod": {change: rejected("OutOfpods", "Node didn't have enough resource"), waited: time.Second, want: rollout.ProbeUnknown, words: "OutOfpods: Node didn't"},
+		"no CPU":            {change: rejected("OutOfcpu", ""), waited: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 		if c.change != nil {

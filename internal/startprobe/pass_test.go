@@ -137,10 +137,9 @@ func TestOnlyThePodThatWasReadIsDeleted(t *testing.T) {
 }
 
 func TestAStartProbeBlocksNoDrain(t *testing.T) {
-	config := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "u"}}
-	pod := (&Probe{Node: "worker", Config: config}).Pod("agent")
+	pod := worker.Pod("agent")
 	owner := metav1.GetControllerOf(pod)
 	assert.Must(t, owner != nil, "kubectl drain refuses a pod without a controller")
-	assert.Equal(t, owner.UID, config.UID, "the controller")
+	assert.Equal(t, owner.UID, worker.Config.UID, "the controller")
 	assert.Equal(t, pod.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], "true", "the annotation for the cluster autoscaler")
 }
