@@ -143,10 +143,8 @@ func (m *machine) agentEnded(a *agentProcess, err error) {
 	if m.w.ctx.Err() != nil {
 		return
 	}
-	if err != nil && !a.way.isDead() {
-		m.w.book.fail("%s: the agent ended: %v", m.name, err)
-	}
 
+	m.w.book.must(err == nil || a.way.isDead(), "%s: the agent ended: %v", m.name, err)
 	time.AfterFunc(between(dice(m.w.plan.seed, "again", m.name, a.serial), time.Second, 5*time.Second), m.startAgent)
 }
 

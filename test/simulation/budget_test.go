@@ -4,6 +4,7 @@
 package simulation
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -72,10 +73,11 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
 		return
 	}
-	if at, now := s.RolloutRef.AssignedAt.Time, w.server.Clock(); at.After(now.Add(2 * fleet.MaxAhead)) {
-		w.book.fail("%s is assigned revision %d of rollout %s at %s, and it is %s: a record has moved the rollout's clock", nc.Name, s.RolloutRef.Revision, s.RolloutRef.Name, at, now)
-	}
 
+	at, clock := s.RolloutRef.AssignedAt.Time, w.server.Clock()
+	w.book.must(!at.After(clock.Add(2*fleet.MaxAhead)),
+		"%s is assigned revision %d of rollout %s at %s, and it is %s: a record has moved the rollout's clock",
+		nc.Name, s.RolloutRef.Revision, s.RolloutRef.Name, at, clock)
 	r := w.checks.rollouts[s.RolloutRef.Name]
 	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision || r.Status.UpdateRevision.ConfigMapRef.SHA256 != s.ConfigMapRef.SHA256 {
 		return // it goes back, maybe to a revision of an earlier rollout with this name
@@ -87,10 +89,9 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if r.Status.Halt != nil {
 		// A node may return from another rollout to the stopped revision if it
 		// runs that anyway.
-		if !nc.runs && !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes)) && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
-			w.book.fail("%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
-		}
-
+		late := !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes))
+		w.book.must(nc.runs || !late || s.RolloutRef.Attempt > r.Status.Halt.Attempt,
+			"%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
 		return
 	}
 
@@ -157,7 +158,59 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 		most = max(most, value)
 	}
 
-	if len(flying) > most {
-		w.book.fail("rollout %s: %d nodes are in flight (%v), %d may be unavailable", r.Name, len(flying), flying, most)
+	w.book.must(len(flying) <= most, "rollout %s: %d nodes are in flight (%v), %d may be unavailable", r.Name, len(flying), flying, most)
+}
+
+// windows returns a window of some minutes in every ten.
+func (x *act) windows() []any {
+	return []any{map[string]any{
+		"schedule": fmt.Sprintf("%d-59/10 * * * *", x.r.IntN(10)), "duration": fmt.Sprintf("%dm", 2+x.r.IntN(5)),
+		"finish": pick(x.r, v1alpha1.FinishAnytime, v1alpha1.FinishAnytime, v1alpha1.FinishWithin),
+	}}
+}
+
+// isOpen reports whether a window is open at a time.
+func isOpen(w v1alpha1.MaintenanceWindow, at time.Time) bool {
+	var begins int
+	if _, err := fmt.Sscanf(w.Schedule, "%d-59/10", &begins); err != nil {
+		panic(err) // windows has made it
 	}
+
+	// The window that began last may have done so in the hour before: 58-59/10
+	// opens in the minute 58 only.
+	for ago := range time.Hour / time.Minute {
+		opens := at.UTC().Truncate(time.Minute).Add(-ago * time.Minute)
+		if minute := opens.Minute(); minute >= begins && (minute-begins)%10 == 0 {
+			return at.Sub(opens) < w.Duration.Duration
+		}
+	}
+
+	return false
+}
+
+// clockError is by how much the clock of a controller may be ahead of the API
+// server's: it is set with answers that may be delayed.
+const clockError = 12 * time.Second
+
+// checkWindows checks that a node is assigned the target of a rollout only
+// while a window is open, or that it is drained and need not wait for the next
+// one. The caller holds mu.
+func (w *world) checkWindows(r *rolloutView, node string) {
+	windows := r.Spec.Strategy.Windows
+	if len(windows) == 0 || time.Now().Before(r.paced.Add(lookBack)) {
+		return
+	}
+
+	now := w.server.Clock()
+	for _, window := range windows {
+		if w.checks.drains(node) && window.Finish != v1alpha1.FinishWithin {
+			return
+		}
+		if isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) || isOpen(window, now.Add(clockError)) {
+			return
+		}
+	}
+
+	w.book.fail("rollout %s: %s is assigned revision %d at %s, outside of its windows (%s for %s)", r.Name, node, r.Status.UpdateRevision.Number, now.UTC().Format(time.TimeOnly),
+		windows[0].Schedule, windows[0].Duration.Duration)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -153,32 +154,23 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 	if p.sha256 == "" {
 		return
 	}
-	if w.behaviourOf(p.content, m.name).reject {
-		w.book.fail("invariant 1: %s starts %s, which its dry run rejects", m.name, p)
-	}
 
+	w.book.must(!w.behaviourOf(p.content, m.name).reject, "invariant 1: %s starts %s, which its dry run rejects", m.name, p)
 	for _, bad := range st.Bad {
-		if bad.SHA256 == p.sha256 {
-			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
-		}
+		w.book.must(bad.SHA256 != p.sha256, "invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
 	}
 
-	switch {
-	case p.sha256 == st.Current.SHA256, p.sha256 == st.LastKnownGood.SHA256:
-	case again && a.disk.Failing():
-		// The disk holds a part of a change that it rejected: the agent goes on
-		// with what it runs. It did not choose this at its start.
-	default:
-		w.book.fail("invariant 4: %s starts %s, which is neither current nor last-known-good", m.name, p)
-	}
-
+	// The disk may hold a part of a change that it rejected: the agent goes on
+	// with what it runs. It did not choose this at its start.
+	kept := again && a.disk.Failing()
+	w.book.must(p.sha256 == st.Current.SHA256 || p.sha256 == st.LastKnownGood.SHA256 || kept,
+		"invariant 4: %s starts %s, which is neither current nor last-known-good", m.name, p)
 	w.checkLastKnownGood(m, a, st)
 	first := !a.hasStarted
 	a.hasStarted = true
-	if attempt, bad := was[version+p.sha256]; bad && st.Current.SHA256 == p.sha256 && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
-		w.book.fail("invariant 1: %s starts %s, which it recorded as bad in attempt %d", m.name, p, attempt)
-	}
-
+	attempt, bad := was[version+p.sha256]
+	w.book.must(!bad || st.Current.SHA256 != p.sha256 || st.Current.Rollout.Attempt > attempt || st.Current.Rollout.Name == "",
+		"invariant 1: %s starts %s, which it recorded as bad in attempt %d", m.name, p, attempt)
 	if st.Current.SHA256 == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
 		if p.sha256 == ran {
@@ -192,9 +184,8 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 		}
 
 		at := fmt.Sprint(m.name, version, st.Current.Revision, st.Current.Rollout)
-		if w.checks.tries[at]++; w.checks.tries[at] > mostTries {
-			w.book.fail("%s has adopted %s %d times", m.name, p, w.checks.tries[at])
-		}
+		w.checks.tries[at]++
+		w.book.must(w.checks.tries[at] <= mostTries, "%s has adopted %s %d times", m.name, p, w.checks.tries[at])
 	}
 }
 
@@ -238,9 +229,8 @@ func (w *world) checkLastKnownGood(m *machine, a *agentProcess, st trial.State) 
 		shortest = min(shortest, limits.TrialDuration)
 	}
 
-	if got := w.checks.healthy[m.name+"/"+good.SHA256]; got < shortest {
-		w.book.fail("invariant 2: %s has %s as last-known-good, which was healthy for %s of %s", m.name, good.Name, got, shortest)
-	}
+	got := w.checks.healthy[m.name+"/"+good.SHA256]
+	w.book.must(got >= shortest, "invariant 2: %s has %s as last-known-good, which was healthy for %s of %s", m.name, good.Name, got, shortest)
 }
 
 // checkAdoption checks that a node may adopt its new current configuration. The
@@ -250,18 +240,14 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	if st.LastKnownGood.Same(current) {
 		return // it went back, or was assigned what it ran already, without a start
 	}
-	if since := w.checks.stopped[string(current.UID)]; !since.IsZero() && now.Sub(since) > lookBack {
-		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
-	}
 
-	for _, x := range w.checks.assigned[m.name] {
+	since := w.checks.stopped[string(current.UID)]
+	w.book.must(since.IsZero() || now.Sub(since) <= lookBack,
+		"%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
+	w.book.must(slices.ContainsFunc(w.checks.assigned[m.name], func(x assigned) bool {
 		// A power cut can lie between the adoption and the start.
-		if x.uid == string(current.UID) && (x.to.IsZero() || min(now.Sub(x.to), st.Current.Since.Sub(x.to)) < lookBack) {
-			return
-		}
-	}
-
-	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
+		return x.uid == string(current.UID) && (x.to.IsZero() || min(now.Sub(x.to), st.Current.Since.Sub(x.to)) < lookBack)
+	}), "%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
 }
 
 // checkPods checks that the adoption of a configuration costs no pod that was
@@ -279,9 +265,7 @@ func (w *world) checkPods(m *machine, p *process, st trial.State) {
 		}
 	}
 
-	if pods > p.maxPods {
-		w.book.fail("invariant 9: %s adopts %s, which allows %d pods, and has %d", m.name, p, p.maxPods, pods)
-	}
+	w.book.must(pods <= p.maxPods, "invariant 9: %s adopts %s, which allows %d pods, and has %d", m.name, p, p.maxPods, pods)
 }
 
 // observe is called with each change in the API, while the server is locked.
@@ -455,10 +439,8 @@ func (c *checks) unassign(node string) {
 // and answers change nothing else. The caller holds mu.
 func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 	text := is.Annotations[v1alpha1.AnnotationPreflight]
-	if text != was.Annotations[v1alpha1.AnnotationPreflight] && is.Generation != was.Generation {
-		w.book.fail("invariant 10: a preflight request changes the generation of NodeConfig %s", is.Name)
-	}
-
+	w.book.must(text == was.Annotations[v1alpha1.AnnotationPreflight] || is.Generation == was.Generation,
+		"invariant 10: a preflight request changes the generation of NodeConfig %s", is.Name)
 	answer := is.Status.Preflight
 	if answer == nil || w.checks.answered[is.Name+"/"+answer.UID] {
 		return // the agent may write an answer again that it gave before
@@ -475,9 +457,7 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 	switch {
 	case answer.Verdict == v1alpha1.PreflightAccepted:
 		w.checks.stats.count(preflights, 1)
-		if rejected {
-			w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, content)
-		}
+		w.book.must(!rejected, "%s would accept content %d, which its dry run rejects", is.Name, content)
 	case rejected && answer.Verdict == v1alpha1.PreflightUnknown && answer.Reason == v1alpha1.ReasonCouldNotValidate:
 		w.book.fail("%s cannot say whether it would accept content %d, which its dry run rejects: %s", is.Name, content, answer.Message)
 	case rejected && answer.Verdict == v1alpha1.PreflightRefused && answer.Reason != v1alpha1.ReasonValidationFailed:

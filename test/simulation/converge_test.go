@@ -104,10 +104,8 @@ func (w *world) watchHistory() {
 	w.wait(w.plan.quiet, w.checkGaps)
 	// What depends on time alone, such as the age of an observation, may change
 	// once.
-	if after := w.checks.changed(); after-before > 1+len(w.machines) {
-		w.book.fail("invariant 5: %d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
-	}
-
+	changed := w.checks.changed() - before
+	w.book.must(changed <= 1+len(w.machines), "invariant 5: %d changes of the API in %s after the fleet has converged", changed, w.plan.quiet)
 	w.checkSizes()
 	if w.plan.seed%4 == 1 {
 		w.checkLate()
@@ -235,9 +233,7 @@ func (w *world) checkGaps() {
 
 		m.checkRollback()
 		m.mu.Unlock()
-		if time.Now().After(since.Add(longestGap)) {
-			w.book.fail("%s has had no kubelet for %s, although its agent runs", m.name, time.Since(since))
-		}
+		w.book.must(!time.Now().After(since.Add(longestGap)), "%s has had no kubelet for %s, although its agent runs", m.name, time.Since(since))
 	}
 }
 

@@ -62,9 +62,8 @@ func hasty(seed uint64, kind outageKind, length time.Duration) *plan {
 	const end = 19 * time.Minute
 	for at := 2 * time.Minute; at <= end; at += 20 * time.Second {
 		do(at, "look", func(x *act) {
-			if r := x.rollout(); r.Status.Halt != nil || at == end && r.Status.Phase != v1alpha1.RolloutComplete {
-				x.book.fail("the rollout is %s: %s", r.Status.Phase, r.Status.Message)
-			}
+			st := x.rollout().Status
+			x.book.must(st.Halt == nil && (at != end || st.Phase == v1alpha1.RolloutComplete), "the rollout is %s: %s", st.Phase, st.Message)
 		})
 	}
 

@@ -40,9 +40,9 @@ func (m *machine) checkRollback() {
 	if m.fault.After(since) {
 		since = m.fault
 	}
-	if limit := a.limits.HealthTimeout + rollbackTakes; time.Now().After(since.Add(limit)) {
-		m.w.book.fail("invariant 3: %s has run %s for %s, which never becomes healthy; its network is closed: %t", m.name, p, time.Since(since), m.gate.isClosed())
-	}
+
+	m.w.book.must(!time.Now().After(since.Add(a.limits.HealthTimeout+rollbackTakes)),
+		"invariant 3: %s has run %s for %s, which never becomes healthy; its network is closed: %t", m.name, p, time.Since(since), m.gate.isClosed())
 }
 
 // checkRestart checks invariant 6: an agent does not stop a kubelet to start it
@@ -55,9 +55,7 @@ func (m *machine) checkRestart(a *agentProcess, p *process) (again bool) {
 	again = last != nil && by == a && last.sha256 == p.sha256
 	stopped := again && last.exit.Stopped
 	m.mu.Unlock()
-	if stopped {
-		m.w.book.fail("invariant 6: %s stops its kubelet and starts it again with %s", m.name, p)
-	}
+	m.w.book.must(!stopped, "invariant 6: %s stops its kubelet and starts it again with %s", m.name, p)
 
 	return again
 }
@@ -130,10 +128,7 @@ func (w *world) checkSizes() {
 		walk = func(dir string) {
 			entries, err := d.ReadDir(dir)
 			w.direct(err)
-			if dir == stateDir+"/checkpoints" && len(entries) > mostCheckpoints {
-				w.book.fail("%s keeps %d checkpoints", m.name, len(entries))
-			}
-
+			w.book.must(dir != stateDir+"/checkpoints" || len(entries) <= mostCheckpoints, "%s keeps %d checkpoints", m.name, len(entries))
 			for _, e := range entries {
 				if e.IsDir() {
 					walk(path.Join(dir, e.Name()))
@@ -143,10 +138,7 @@ func (w *world) checkSizes() {
 			}
 		}
 		walk(stateDir)
-		if len(files) > mostFiles {
-			w.book.fail("the agent of %s has %d files: %s", m.name, len(files), strings.Join(files, " "))
-		}
-
+		w.book.must(len(files) <= mostFiles, "the agent of %s has %d files: %v", m.name, len(files), files)
 		for _, name := range files {
 			if info, err := d.Lstat(name); err == nil && info.Mode()&fs.ModeType == 0 && info.Size() > mostBytes {
 				w.book.fail("%s of %s has %d bytes", name, m.name, info.Size())
@@ -157,25 +149,18 @@ func (w *world) checkSizes() {
 	for _, kind := range []string{"nodeconfigs", "nodeconfigrollouts", "nodes"} {
 		for _, name := range w.server.Names(kind, "") {
 			content, _ := get[map[string]any](w, kind, "", name)
-			if n := len(text(content)); n > mostBytes {
-				w.book.fail("%s %s has %d bytes", kind, name, n)
-			}
+			n := len(text(content))
+			w.book.must(n <= mostBytes, "%s %s has %d bytes", kind, name, n)
 		}
 	}
 
-	if n := len(w.server.Names("nodeconfigpreflights", "")); n > len(w.machines) {
-		w.book.fail("there are %d NodeConfigPreflights for %d machines", n, len(w.machines))
-	}
-
+	preflights := len(w.server.Names("nodeconfigpreflights", ""))
+	w.book.must(preflights <= len(w.machines), "there are %d NodeConfigPreflights for %d machines", preflights, len(w.machines))
 	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool {
 		return strings.HasPrefix(name, "by-hand") || strings.HasPrefix(name, "kubelet-")
 	})
-	if len(revisions) > mostRevisions {
-		w.book.fail("there are %d ConfigMaps of revisions", len(revisions))
-	}
-	if n := w.server.Watches(); n > 20+6*len(w.machines) {
-		w.book.fail("%d watches are open", n)
-	}
+	w.book.must(len(revisions) <= mostRevisions, "there are %d ConfigMaps of revisions", len(revisions))
+	w.book.must(w.server.Watches() <= 20+6*len(w.machines), "%d watches are open", w.server.Watches())
 }
 
 // takenBack reports whether a NodeConfig without a source is one that a rollout

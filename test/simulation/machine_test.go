@@ -78,10 +78,7 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 	p.run = m.runs
 	m.process = p
 	m.mu.Unlock()
-	if second != nil {
-		m.w.book.fail("%s: a second kubelet was started, with %s beside %s", m.name, p, second)
-	}
-
+	m.w.book.must(second == nil, "%s: a second kubelet was started, with %s beside %s", m.name, p, second)
 	m.w.book.trace("%s: kubelet starts with %s", m.name, p)
 	again := m.checkRestart(a, p)
 	m.w.checkStart(m, a, p, again)
@@ -380,8 +377,6 @@ func (m *machine) setHung(p *process, hung bool) {
 	defer m.mu.Unlock()
 	p.hung = hung
 }
-
-func exited(code int) supervisor.Exit { return supervisor.Exit{Code: code} }
 
 // temporary is the end of the name of a temporary file, with its random part.
 var temporary = regexp.MustCompile(`\.[0-9a-f]{8}\` + atomicfile.TempSuffix + `$`)

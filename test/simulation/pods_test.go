@@ -132,9 +132,9 @@ const passTakes = 90 * time.Second
 // drained. The caller holds mu.
 func (w *world) checkEviction(c simapi.Change) {
 	w.checks.stats.count(evictions, 1)
-	if since, ok := w.checks.drained[c.Namespace]; !ok || !since.IsZero() && time.Now().After(since.Add(passTakes)) {
-		w.book.fail("invariant 11: pod %s/%s was evicted by %s, and the node is not being drained", c.Namespace, c.Name, c.By)
-	}
+	ended, began := w.checks.drained[c.Namespace]
+	w.book.must(began && (ended.IsZero() || !time.Now().After(ended.Add(passTakes))),
+		"invariant 11: pod %s/%s was evicted by %s, and the node is not being drained", c.Namespace, c.Name, c.By)
 }
 
 // drains reports whether a node is being drained. The caller holds mu.
@@ -172,9 +172,8 @@ func (w *world) checkDrains(c simapi.Change) {
 
 	w.checks.drained[c.Name], w.checks.crowd[c.Name] = time.Time{}, crowd
 	drain := fleet.DrainOf(&is)
-	if !w.checks.draining[drain.Rollout+"/"+c.Name] && len(w.machines) <= v1alpha1.MaxFailedNodes { // the list is bounded
-		w.book.fail("invariant 11: %s has the taint of a drain (%s), and no status of a rollout has named it", c.Name, taint)
-	}
+	w.book.must(w.checks.draining[drain.Rollout+"/"+c.Name] || len(w.machines) > v1alpha1.MaxFailedNodes, // the list is bounded
+		"invariant 11: %s has the taint of a drain (%s), and no status of a rollout has named it", c.Name, taint)
 }
 
 // noteDraining notes which nodes the status of a rollout has named. The caller

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	mathrand "math/rand"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 	_ "unsafe" // for go:linkname
 
@@ -32,17 +32,12 @@ func seedLibraries(seed uint64) {
 // uuids is where UUIDs come from: the names of controllers in the Lease.
 type uuids struct {
 	seed uint64
-
-	mu sync.Mutex
-	n  int
+	n    atomic.Int64 // two controllers may start at the same instant
 }
 
 // Read implements io.Reader.
 func (u *uuids) Read(p []byte) (int, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.n++ // two controllers may start at the same instant
-	r := dice(u.seed, "uuid", time.Now().UnixNano(), u.n)
+	r := dice(u.seed, "uuid", time.Now().UnixNano(), u.n.Add(1))
 	for i := range p {
 		p[i] = byte(r.Uint32())
 	}
@@ -60,6 +55,11 @@ func dice(seed uint64, words ...any) *rand.Rand {
 func sum(words ...any) uint64 {
 	h := uint64(14695981039346656037) // FNV-1a
 	add := func(b byte) { h = (h ^ uint64(b)) * 1099511628211 }
+	number := func(n uint64) {
+		for ; n > 0; n >>= 8 {
+			add(byte(n))
+		}
+	}
 	for _, word := range words {
 		switch word := word.(type) {
 		case string:
@@ -67,13 +67,9 @@ func sum(words ...any) uint64 {
 				add(word[i])
 			}
 		case int:
-			for n := uint64(word); n > 0; n >>= 8 {
-				add(byte(n))
-			}
+			number(uint64(word))
 		case int64:
-			for n := uint64(word); n > 0; n >>= 8 {
-				add(byte(n))
-			}
+			number(uint64(word))
 		default:
 			panic(fmt.Sprintf("no hash of %T", word))
 		}

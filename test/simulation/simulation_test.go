@@ -10,11 +10,11 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/rogpeppe/go-internal/diff"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -109,24 +109,13 @@ func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 			}
 
 			if tries == 30 {
-				t.Errorf("seed %d: %d histories in a row differ:\n%s", seed, tries, firstDifference(last, o.trace))
+				t.Errorf("seed %d: %d histories in a row differ:\n%s", seed, tries, diff.Diff("one", []byte(last), "another", []byte(o.trace)))
 				break
 			}
 
 			seen[o.trace], last = true, o.trace
 		}
 	}
-}
-
-func firstDifference(a, b string) string {
-	x, y := strings.SplitAfter(a, "\n"), strings.SplitAfter(b, "\n")
-	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] {
-			return "-" + x[i] + "+" + y[i]
-		}
-	}
-
-	return "one has more lines\n"
 }
 
 // TestNewHistories plays as many histories as fit into the budget, and prints

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // New histories are played by other processes, one at a time in each, so that a
@@ -61,29 +63,19 @@ func TestWorker(t *testing.T) {
 // playSome lets another process play seeds from first on, calls done with each
 // result, and returns the next seed when the process has ended. If it fails,
 // the history that it played has failed.
-func playSome(first uint64, budget time.Duration, done func(result)) (uint64, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return first, err
-	}
+func playSome(first uint64, budget time.Duration, done func(result)) (next uint64, err error) {
+	defer must.Catch(&err)
 
-	cmd := exec.Command(exe, "-test.run=^TestWorker$", "-test.timeout=0", "-shrink="+shrinkFlag.String(),
+	cmd := exec.Command(must.Get(os.Executable()), "-test.run=^TestWorker$", "-test.timeout=0", "-shrink="+shrinkFlag.String(),
 		fmt.Sprint("-first=", first), fmt.Sprint("-processes=", *processesFlag), fmt.Sprint("-budget=", budget))
 	cmd.Env = append(os.Environ(), workerEnv+"=1", "GOTRACEBACK=all", "GOGC=400") // memory is cheaper than time
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	results, out, err := os.Pipe()
-	if err != nil {
-		return first, err
-	}
-
+	results, out := must.Get2(os.Pipe())
 	defer results.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Start()
 	out.Close()
-	if err != nil {
-		return first, err
-	}
-
+	must.OK(err)
 	var said []byte
 	for in := bufio.NewReader(results); ; {
 		line, err := in.ReadBytes('\n')
@@ -145,4 +137,69 @@ func playNew(first uint64, next func() time.Duration, done func(result)) (last u
 // again returns the command that plays a history again.
 func again(seed uint64, x without) string {
 	return strings.TrimSpace(fmt.Sprintf("reproduce it: go test ./test/simulation -count=1 -v -seed=%d %s", seed, x))
+}
+
+// shrink leaves out of a history that fails what does not matter to its
+// failure, for some time at most. Two histories fail in the same way if the
+// beginnings of their failures are equal.
+func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) without {
+	deadline := time.Now().Add(limit)
+	var best without
+	fails := func(x without) bool {
+		if time.Now().After(deadline) {
+			return false
+		}
+
+		o := play(t, planOf(seed, x), false)
+
+		return len(o.failures) > 0 && sameFailure(o.failures[0], failure)
+	}
+	try := func(change func(x *without)) bool {
+		x := best
+		x.actions = slices.Clone(best.actions)
+		change(&x)
+		if !fails(x) {
+			return false
+		}
+
+		best = x
+
+		return true
+	}
+	all := planOf(seed, without{})
+	for n := 1; n < all.nodes; n++ {
+		if try(func(x *without) { x.nodes = n }) {
+			break
+		}
+	}
+
+	try(func(x *without) { x.errors = true })
+	try(func(x *without) { x.delays = true })
+	// First many actions at a time, then fewer.
+	for size := len(all.actions); size > 0; size /= 2 {
+		for from := len(all.actions); from > 0; from -= size {
+			try(func(x *without) {
+				for i := max(0, from-size); i < from; i++ {
+					if !slices.Contains(x.actions, i) {
+						x.actions = append(x.actions, i)
+					}
+				}
+			})
+		}
+	}
+
+	slices.Sort(best.actions)
+
+	return best
+}
+
+// sameFailure reports whether two failures differ in numbers and names only, as
+// far as their first words say.
+func sameFailure(a, b string) bool { return kindOf(a) == kindOf(b) }
+
+// kindOf returns the first words of a failure, without those that contain
+// digits.
+func kindOf(failure string) string {
+	words := slices.DeleteFunc(strings.Fields(failure), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
+	return strings.Join(words[:min(5, len(words))], " ")
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -411,7 +412,7 @@ func (x *act) kubeletCrashes() {
 	m := x.machine()
 	if p := m.running(); p != nil {
 		m.noteFault()
-		m.endKubelet(p, exited(pick(x.r, 0, 1, 2)))
+		m.endKubelet(p, supervisor.Exit{Code: pick(x.r, 0, 1, 2)})
 	}
 }
 

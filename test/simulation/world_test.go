@@ -180,9 +180,7 @@ func (w *world) machineNamed(name string) *machine {
 // direct fails the history if something that must work in every simulation does
 // not.
 func (w *world) direct(err error) {
-	if err != nil {
-		w.book.fail("the simulation is wrong: %v", err)
-	}
+	w.book.must(err == nil, "the simulation is wrong: %v", err)
 }
 
 // run runs the history, until its end or the first violation.
