@@ -18,13 +18,7 @@ func TestOnlyNodesAssignedWaitsForTheMoves(t *testing.T) {
 		given = append(given, w.nodes[m.Node].Name)
 	}
 
-	var about []Event
-	for _, e := range r.Events {
-		if len(e.Assigned) > 0 {
-			about = append(about, e)
-		}
-	}
-
+	about := slices.DeleteFunc(slices.Clone(r.Events), func(e Event) bool { return len(e.Assigned) == 0 })
 	assert.Must(t, len(about) == 1 && len(given) == 3 && slices.Equal(about[0].Assigned, given) && len(r.Events) >= 2,
 		"given to %v, and the events are %+v", given, r.Events)
 	// A batch that took several plans is told as one.

@@ -20,10 +20,8 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 		"from the future":     func(m *Observation) { m.HealthySince = m.HealthySince.Add(time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			w.add(1, 1)
+			w := fleet(1)
 			w.in.soak(10 * time.Minute)
-			w.target("r1")
 			w.runFor(80 * time.Second)
 			change(&w.nodes[0].Observation)
 			w.now = w.now.Add(10 * time.Minute)
@@ -39,12 +37,8 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 }
 
 func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
-	w := newWorld()
-	w.add(3, 1)
-	all := percent(100)
-	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = all, []v1alpha1.RolloutStep{{Nodes: all}}
+	w := fleet(3)
 	w.in.Spec.Rollback.MaxUnavailable = number(1)
-	w.target("r1")
 	w.runFor(2 * time.Minute)
 	assert.Must(t, w.last.Next.Phase == v1alpha1.RolloutComplete, "it is %s", w.last.Next.Phase)
 	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}

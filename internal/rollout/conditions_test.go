@@ -63,9 +63,9 @@ func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
 		w.in.RespectBudgets = true
 		c.happen(w)
 		w.in.Now = w.now
-		if r := Plan(w.in, w.nodes); r.ReadBudgets != c.want || (len(r.Inspect) > 0) != c.want {
-			t.Errorf("%s: nodes %v are read, and the budgets: %t", name, r.Inspect, r.ReadBudgets)
-		}
+		r := Plan(w.in, w.nodes)
+		assert.That(t, r.ReadBudgets == c.want && (len(r.Inspect) > 0) == c.want,
+			"%s: nodes %v are read, and the budgets: %t", name, r.Inspect, r.ReadBudgets)
 	}
 }
 
@@ -132,10 +132,7 @@ func TestACanaryStandsForItsKind(t *testing.T) {
 		w := fleet(20)
 		w.nodes[3].Canary = true
 		order := w.orderOf()
-		if order[0] != 3 {
-			t.Fatalf("%s is first", w.nodes[order[0]].Name)
-		}
-
+		assert.Must(t, order[0] == 3, "%s is first", w.nodes[order[0]].Name)
 		for i := range w.nodes {
 			w.nodes[i].Domain = others
 		}
@@ -156,9 +153,8 @@ func TestOneNodeOfEachKindComesFirst(t *testing.T) {
 	for i := range 5 {
 		w := fleet(5)
 		w.nodes[i].MachineKind = "arm64"
-		if order := w.orderOf(); order[0] != i && order[1] != i {
-			t.Errorf("the only node of its kind, %s, comes in the order %v", w.nodes[i].Name, order)
-		}
+		order := w.orderOf()
+		assert.That(t, order[0] == i || order[1] == i, "the only node of its kind, %s, comes in the order %v", w.nodes[i].Name, order)
 	}
 }
 
@@ -250,9 +246,8 @@ func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
 		w.drains("n1", 1)
 		w.node("n1").Drain.Rollout, w.node("n1").DrainReport = id, nil
 		r := w.plan()
-		if r.States[0] != want || (len(r.Next.DrainingNodes) > 0) != (want == Draining) || len(r.Taints) > 0 {
-			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Next.DrainingNodes, r.Taints)
-		}
+		assert.That(t, r.States[0] == want && (len(r.Next.DrainingNodes) > 0) == (want == Draining) && len(r.Taints) == 0,
+			"drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Next.DrainingNodes, r.Taints)
 	}
 }
 

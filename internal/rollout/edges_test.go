@@ -164,9 +164,9 @@ func TestAStoppedRevisionOfAnotherRolloutIsNoPreviousSource(t *testing.T) {
 	n.Active, n.LastKnownGood = ref("zone-r1", "zone-r1"), ref("zone-r1", "zone-r1") // it rejected the second
 	w.in.Stopped = []string{rejected.Content().Name}
 	moves := w.plan().Moves
-	if len(moves) != 1 || moves[0].Source.By().Previous == nil || moves[0].Source.By().Previous.ConfigMapRef.Name != "zone-r1" || !slices.Equal(moves[0].Revoked, []types.UID{"zone-r2"}) {
-		t.Errorf("moves are %+v, want an assignment with previous source %s, and %s revoked", moves, before.Content().Name, rejected.Content().UID)
-	}
+	assert.Must(t, len(moves) == 1 && moves[0].Source.By().Previous != nil, "moves are %+v", moves)
+	assert.Equal(t, moves[0].Source.By().Previous.ConfigMapRef.Name, "zone-r1", "the previous source is")
+	assert.Equal(t, fmt.Sprint(moves[0].Revoked), "[zone-r2]", "revoked are")
 }
 
 // The node has revision 1. It goes back, or its assignment is taken back, or it

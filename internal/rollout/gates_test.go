@@ -212,16 +212,17 @@ func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r R
 		assert.Must(t, passes, "step %d ended and gate %s does not pass: %+v", was.Step, g.Name, l.last)
 		if a := p.Spec.Approval; int(was.Step) < len(p.Spec.Strategy.Steps) && (a == nil || a.Revision != of.revision || a.Step < was.Step) {
 			s := &p.Spec.Strategy.Steps[was.Step]
-			if s.Pause != nil && s.Pause.Duration != nil && l.last.Time.Before(was.StepTime.Add(s.Pause.Duration.Duration).Truncate(time.Second)) {
-				t.Fatalf("the pause ended at %s, and gate %s was evaluated before: %+v", was.StepTime.Add(s.Pause.Duration.Duration), g.Name, l.last)
+			if s.Pause != nil && s.Pause.Duration != nil {
+				end := was.StepTime.Add(s.Pause.Duration.Duration)
+				assert.Must(t, !l.last.Time.Before(end.Truncate(time.Second)),
+					"the pause ended at %s, and gate %s was evaluated before: %+v", end, g.Name, l.last)
 			}
-			if need := min(int(RoundUp(s.Nodes, min(int32(l.last.members), r.Counts.Members))), w.updatedNodes()); s.Pause == nil && l.last.updated < need && l.last.inFlight {
-				t.Fatalf("step %d has %d nodes; gate %s was evaluated when %d were updated, and others in flight", was.Step, need, g.Name, l.last.updated)
-			}
+
+			need := min(int(RoundUp(s.Nodes, min(int32(l.last.members), r.Counts.Members))), w.updatedNodes())
+			assert.Must(t, s.Pause != nil || l.last.updated >= need || !l.last.inFlight,
+				"step %d has %d nodes; gate %s was evaluated when %d were updated, and others in flight", was.Step, need, g.Name, l.last.updated)
 		}
 	}
 
-	if stopped && !could {
-		t.Fatalf("a gate stopped the revision, but none failed often enough: %s; %+v", h.Message, w.answers)
-	}
+	assert.Must(t, !stopped || could, "a gate stopped the revision, but none failed often enough: %+v; %+v", h, w.answers)
 }

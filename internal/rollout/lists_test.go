@@ -54,8 +54,6 @@ func TestAComparisonHoldsAsItsOperatorSays(t *testing.T) {
 	} {
 		c := Comparison{operator, 2}
 		assert.Equal(t, [3]bool{c.Holds(1), c.Holds(2), c.Holds(3)}, want, "1, 2 and 3", c)
-		if !c.Holds(c.example()) {
-			t.Errorf("%v is no example of %s", c.example(), c)
-		}
+		assert.That(t, c.Holds(c.example()), "%v is no example of %s", c.example(), c)
 	}
 }

@@ -72,9 +72,8 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 			t.Fatalf("%s went NotReady in maintenance that began before (%+v), and is %s: %+v", n.Name, pause, s, r.NodeState(i))
 		case fresh && down && pause.since.IsZero() && !ownDrain:
 			failed++
-			if s != Failed && !n.refuses() && !over {
-				t.Fatalf("%s has been NotReady since %s, maintenance %q excuses it since %s, and it is %s", n.Name, n.WentNotReady, n.Maintenance, n.MaintenanceSince, s)
-			}
+			assert.Must(t, s == Failed || n.refuses() || over, "%s has been NotReady since %s, maintenance %q excuses it since %s, and it is %s",
+				n.Name, n.WentNotReady, n.Maintenance, n.MaintenanceSince, s)
 		case s == Failed:
 			failed++ // by a timeout
 		}
@@ -92,7 +91,9 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 	if hasSucceeded(now) {
 		least = members
 	}
-	if missing := members - good - failed; least > good && (good == 0 || missing > max(1, members/10)) {
-		t.Fatalf("step %d of %d is done with %d good, %d failed and %d missing of %d nodes; it demands %d", now.Step, len(p.Spec.Strategy.Steps), good, failed, missing, members, least)
-	}
+
+	missing := members - good - failed
+	assert.Must(t, least <= good || good > 0 && missing <= max(1, members/10),
+		"step %d of %d is done with %d good, %d failed and %d missing of %d nodes; it demands %d",
+		now.Step, len(p.Spec.Strategy.Steps), good, failed, missing, members, least)
 }

@@ -132,10 +132,10 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 
 	// Answers after the end come too late.
 	ends := r.Next.Preflight != nil && TimeOf(r.Next.Preflight.EndTime).Equal(w.now) && (w.in.Status.Preflight == nil || w.in.Status.Preflight.EndTime == nil)
-	if most := max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, int32(members)))); ends && p.Spec.Strategy.Preflight == v1alpha1.PreflightRequire && (refused >= most) != (r.Next.Halt != nil && r.Next.Halt.Reason == v1alpha1.HaltPreflightRefused) {
-		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
-	}
-
+	most := max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, int32(members))))
+	stopped := r.Next.Halt != nil && r.Next.Halt.Reason == v1alpha1.HaltPreflightRefused
+	assert.Must(t, !ends || p.Spec.Strategy.Preflight != v1alpha1.PreflightRequire || (refused >= most) == stopped,
+		"%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
 	if s := r.Next.Preflight; s != nil {
 		sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered
 		assert.Must(t, int(sum) <= len(w.agents), "the answers of %d nodes add up to %d", len(w.nodes), sum)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // joinedNode is a node that joined with revision 1 at epoch, and a plan an hour
@@ -44,12 +45,8 @@ func TestWhenANodeThatJoinedHasFailed(t *testing.T) {
 	} {
 		d, n := joinedNode()
 		c.change(d, n)
-		if got := d.joinFailed(n); got != c.failed {
-			t.Errorf("%s: failed %q, want %q", name, got, c.failed)
-		}
-		if got := d.joinInProgress(n); got != c.progress {
-			t.Errorf("%s: in progress %t, want %t", name, got, c.progress)
-		}
+		assert.Equal(t, d.joinFailed(n), c.failed, name, "failed")
+		assert.Equal(t, d.joinInProgress(n), c.progress, name, "in progress")
 	}
 }
 
@@ -75,11 +72,7 @@ func TestMaintenanceCountsOnlyFromWhenItWasSeen(t *testing.T) {
 		d, n := joinedNode()
 		n.Maintenance, n.MaintenanceSince = Cordoned, seen
 		c.change(n)
-		if got := d.maintenance(n).Since; !got.Equal(c.since) {
-			t.Errorf("%s: since %s, want %s", name, got, c.since)
-		}
-		if got := !n.Ready && d.announcedNotReady(n); got != c.announced {
-			t.Errorf("%s: announced %t, want %t", name, got, c.announced)
-		}
+		assert.That(t, d.maintenance(n).Since.Equal(c.since), "%s: since %s, want %s", name, d.maintenance(n).Since, c.since)
+		assert.Equal(t, !n.Ready && d.announcedNotReady(n), c.announced, name, "announced")
 	}
 }

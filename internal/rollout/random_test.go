@@ -134,12 +134,14 @@ func randomWorld(t *rapid.T) *world {
 	w.randomBudgets(t)
 	p.Spec.Strategy.Steps = nil
 	for range rapid.IntRange(1, 5).Draw(t, "steps") {
-		switch rapid.IntRange(0, 3).Draw(t, "step") {
-		case 0:
-			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, randomPause(rapid.IntRange(0, 3).Draw(t, "minutes")))
-		default:
-			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, v1alpha1.RolloutStep{Nodes: amount("nodes of step", 1, 1)})
+		step := v1alpha1.RolloutStep{}
+		if rapid.IntRange(0, 3).Draw(t, "step") > 0 {
+			step.Nodes = amount("nodes of step", 1, 1)
+		} else if step.Pause = (&v1alpha1.RolloutPause{}); rapid.IntRange(0, 3).Draw(t, "it ends") > 0 {
+			step.Pause.Duration = &metav1.Duration{Duration: time.Duration(rapid.IntRange(1, 3).Draw(t, "minutes")) * time.Minute}
 		}
+
+		p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, step)
 	}
 
 	p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
@@ -159,14 +161,6 @@ func randomWorld(t *rapid.T) *world {
 	}
 
 	return w
-}
-
-func randomPause(minutes int) v1alpha1.RolloutStep {
-	if minutes == 0 {
-		return v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{}}
-	}
-
-	return v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Duration(minutes) * time.Minute}}}
 }
 
 var contents = []string{"r1", "r2", "r3"}
@@ -263,9 +257,8 @@ func (w *world) happen(t *rapid.T) {
 // room for others, but that ends.
 func (w *world) settle(t *rapid.T) {
 	for pass := 0; w.referee(t) > 0; pass++ {
-		if pass == 3+3*len(w.nodes) { // drains that are refused at once make room for others
-			t.Fatalf("deciding again changes something again and again: moves %+v, taints %+v, evictions %v", w.last.Moves, w.last.Taints, w.last.Evict)
-		}
+		assert.Must(t, pass < 3+3*len(w.nodes), // drains that are refused at once make room for others
+			"deciding again changes something again and again: moves %+v, taints %+v, evictions %v", w.last.Moves, w.last.Taints, w.last.Evict)
 	}
 
 	again, was := Plan(w.in, w.nodes), w.in.Status
@@ -307,15 +300,12 @@ func (w *world) referee(t *rapid.T) int {
 	before := w.spent()
 	old := slices.Clone(w.nodes)
 	for _, m := range r.Moves {
-		if wrong := w.wrong(m, r); wrong != "" {
-			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.Content().SHA256, wrong, w.nodes[m.Node])
-		}
+		wrong := w.wrong(m, r)
+		assert.Must(t, wrong == "", "%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.Content().SHA256, wrong, w.nodes[m.Node])
 	}
 
-	if h := r.Next.Halt; h != nil && r.Succeeded() && h.Reason != v1alpha1.HaltAborted {
-		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
-	}
-
+	h := r.Next.Halt
+	assert.Must(t, h == nil || !r.Succeeded() || h.Reason == v1alpha1.HaltAborted, "a revision that has succeeded was stopped: %+v", h)
 	w.record(r)
 	w.refereePreflight(t, r, old)
 	w.refereeMaintenance(t, r)
@@ -345,16 +335,15 @@ func (w *world) referee(t *rapid.T) int {
 		w.withinBudgets(t, before, after, old)
 	}
 
-	if room := max(1, roundDown(p.Spec.Rollback.MaxUnavailable, r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
-		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
-	}
-
+	room := max(1, roundDown(p.Spec.Rollback.MaxUnavailable, r.Counts.Members))
+	goBack := slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) })
+	assert.Must(t, !goBack || r.Counts.RollingBack <= room, "%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	w.keepsWindows(t)
 	w.keepsBudgets(t, r, old)
-	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != int32(len(w.nodes)) {
-		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
-	}
-
+	c := &r.Counts
+	sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted +
+		c.Manual + c.Blocked + c.Draining
+	assert.Must(t, sum == int32(len(w.nodes)), "the states of %d nodes add up to %d", len(w.nodes), sum)
 	w.readinessRight(t, r)
 	w.remember(r)
 	w.last = r
@@ -393,10 +382,8 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 	stopped := p.Spec.Paused || p.Spec.Frozen || p.Invalid != "" || r.Next.Halt != nil
 	writes := map[int]Taint{}
 	for _, taint := range r.Taints {
-		if _, twice := writes[taint.Node]; twice {
-			t.Fatalf("the record of %s is written twice", w.nodes[taint.Node].Name)
-		}
-
+		_, twice := writes[taint.Node]
+		assert.Must(t, !twice, "the record of %s is written twice", w.nodes[taint.Node].Name)
 		writes[taint.Node] = taint
 	}
 
@@ -716,10 +703,10 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	for _, n := range after.members {
 		members += n
 	}
-	if most := max(int(roundDown(p.Spec.Strategy.MaxUnavailable, int32(members))), before.all+w.superseded(old, "")); after.all > most {
-		t.Fatalf("%d nodes are unavailable, %d may be (%+v of %d, %d before)", after.all, most, p.Spec.Strategy.MaxUnavailable, members, before.all)
-	}
 
+	most := max(int(roundDown(p.Spec.Strategy.MaxUnavailable, int32(members))), before.all+w.superseded(old, ""))
+	assert.Must(t, after.all <= most, "%d nodes are unavailable, %d may be (%+v of %d, %d before)",
+		after.all, most, p.Spec.Strategy.MaxUnavailable, members, before.all)
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
 		if !before.inFlight[domain] {

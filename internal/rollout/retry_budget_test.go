@@ -73,9 +73,7 @@ func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
 				}
 			}
 
-			if begun-failed != want {
-				t.Errorf("drain %v: the target begins on %d nodes after %d have failed, want %d; moves %+v", drain, begun-failed, failed, want, r.Moves)
-			}
+			assert.Equal(t, begun-failed, want, "drain", drain, "the target begins after", failed, "have failed, with the moves", r.Moves)
 		}
 	}
 }

@@ -102,12 +102,10 @@ func TestASimulationStartsFromTheNodesState(t *testing.T) {
 
 		return c
 	}
-	if c := at(6 * time.Second); c.Updated != 1 || c.Trial != 3 || c.Stale != 1 {
-		t.Errorf("after 6s: %+v", c)
-	}
-	if c := at(11 * time.Minute); c.Updated != 4 || c.Stale != 1 {
-		t.Errorf("after 11m: %+v", c)
-	}
+	c := at(6 * time.Second)
+	assert.That(t, c.Updated == 1 && c.Trial == 3 && c.Stale == 1, "after 6s: %+v", c)
+	c = at(11 * time.Minute)
+	assert.That(t, c.Updated == 4 && c.Stale == 1, "after 11m: %+v", c)
 }
 
 func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {

@@ -12,11 +12,8 @@ import (
 )
 
 func TestOnlyAFewStartProbesRunAtATime(t *testing.T) {
-	w := newWorld()
-	w.add(2*maxProbes+1, 1)
-	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
+	w := fleet(2*maxProbes + 1)
 	w.in.Controller.StartProbe, w.in.Spec.Strategy.StartProbe = new(true), v1alpha1.StartProbeAll
-	w.target("r1")
 	most := 0
 	for range 30 {
 		w.act()

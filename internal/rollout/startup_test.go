@@ -134,9 +134,8 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 		"stopped, and it has nothing": {func(w *world, _ *Node) { w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, StartupNothing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, r := startupWorld(t, tt.change); got != tt.want {
-				t.Errorf("%d, want %d: %s, %+v", got, tt.want, r.NodeState(9), r.Moves)
-			}
+			got, r := startupWorld(t, tt.change)
+			assert.Equal(t, got, tt.want, r.NodeState(9), r.Moves)
 		})
 	}
 }
@@ -163,10 +162,8 @@ func (w *world) startupRight(t *rapid.T) {
 		assert.Must(t, planned != (n.Owner != ""), "%s of %q: the plan has %v", n.Name, n.Owner, planned)
 		why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
 		late := !w.now.Before(n.Created.Add(startupTimes.Deadline))
-		if late && why == StartupKeep || why == StartupKeep && !next.After(w.now) {
-			t.Fatalf("%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
-		}
-
+		assert.Must(t, why != StartupKeep || !late && next.After(w.now),
+			"%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
 		broken := w.startupBroken(n, r, i, why)
 		assert.Must(t, broken == "" || late, "%s loses the taint (%s): %s", n.Name, why, broken)
 		w.released[n.Name] = why != StartupKeep

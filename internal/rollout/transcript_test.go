@@ -132,7 +132,7 @@ func (w *world) set(cmd, key, value string) error {
 		}
 	case "budget": // how many pods of it may be unready
 		most, err := strconv.Atoi(value)
-		w.setBudget(key, most)
+		w.disruptable[key] = most
 		return err
 	case "forbidden":
 		w.forbidden, w.unserved = key == "pods", key == "budgets"
@@ -171,51 +171,16 @@ func (w *world) set(cmd, key, value string) error {
 func (w *world) setPolicy(key, value string) error {
 	p := &w.in
 	s := &p.Spec.Strategy
-	amounts := map[string]**intstr.IntOrString{
-		"max-unavailable": &s.MaxUnavailable, "max-joining": &s.MaxJoining, "per-domain": &s.MaxUnavailablePerDomain,
-		"max-failures": &p.Spec.FailurePolicy.MaxFailures, "rollback": &p.Spec.Rollback.MaxUnavailable,
-	}
-	if amount := amounts[key]; amount != nil {
-		*amount = new(intstr.Parse(value))
-		return nil
-	}
-
-	times := map[string]*int32{
-		"soak": &p.Spec.SoakSeconds, "drain-timeout": &s.DrainOptions.TimeoutSeconds, "deadline": &p.Spec.ProgressDeadlineSeconds,
-	}
-	if limit := times[key]; limit != nil {
-		*limit = parseSeconds(value)
-		return nil
-	}
-
-	switches := map[string]*bool{
-		"pinned": &p.PassPauses, "paused": &p.Spec.Paused, "frozen": &p.Spec.Frozen,
-		"reads-pods": &p.ReadsPods, "respect-budgets": &p.RespectBudgets,
-	}
-	if is := switches[key]; is != nil {
-		*is = value == "true"
-		return nil
-	}
-
 	switch key {
+	case "start-probe":
+		p.Controller.StartProbe = new(true)
 	case "max-domains":
 		n, err := strconv.Atoi(value)
 		s.MaxDomainsInFlight = new(int32(n))
 		return err
-	case "action":
-		p.Spec.FailurePolicy.Action = map[string]v1alpha1.FailureAction{"pause": v1alpha1.FailureActionPause, "rollback": v1alpha1.FailureActionRollback}[value]
-	case "new-nodes":
-		p.Spec.NewNodes = map[string]v1alpha1.NewNodes{"target": v1alpha1.NewNodesTarget}[value]
-	case "drain":
-		s.Drain = map[string]v1alpha1.DrainMode{"when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
-	case "start-probe":
-		p.Controller.StartProbe, s.StartProbe = new(true), v1alpha1.StartProbeMode(value)
-	case "preflight":
-		s.Preflight = map[string]v1alpha1.PreflightMode{"report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
-	case "room":
-		p.PreflightRoom, _ = strconv.Atoi(value)
 	case "parallel":
 		s.ParallelControlPlanes = &v1alpha1.ParallelControlPlanes{Reason: value}
+		return nil
 	case "windows":
 		p.Windows = nil
 		for text := range strings.SplitSeq(value, ",") {
@@ -226,8 +191,8 @@ func (w *world) setPolicy(key, value string) error {
 
 			p.Windows = append(p.Windows, window)
 		}
-	case "unwritten": // why a write to a node fails
-		p.Unwritten = value
+
+		return nil
 	case "steps":
 		s.Steps = nil
 		for text := range strings.SplitSeq(value, ",") {
@@ -241,8 +206,29 @@ func (w *world) setPolicy(key, value string) error {
 
 			s.Steps = append(s.Steps, step)
 		}
-	default:
+
+		return nil
+	}
+
+	field := map[string]any{
+		"max-unavailable": &s.MaxUnavailable, "max-joining": &s.MaxJoining, "per-domain": &s.MaxUnavailablePerDomain,
+		"max-failures": &p.Spec.FailurePolicy.MaxFailures, "rollback": &p.Spec.Rollback.MaxUnavailable,
+		"soak": &p.Spec.SoakSeconds, "drain-timeout": &s.DrainOptions.TimeoutSeconds, "deadline": &p.Spec.ProgressDeadlineSeconds,
+		"paused": &p.Spec.Paused, "frozen": &p.Spec.Frozen, "pinned": &p.PassPauses, "reads-pods": &p.ReadsPods,
+		"respect-budgets": &p.RespectBudgets, "room": &p.PreflightRoom, "unwritten": &p.Unwritten, // why a write to a node fails
+		"action": &p.Spec.FailurePolicy.Action, "new-nodes": &p.Spec.NewNodes, "drain": &s.Drain,
+		"start-probe": &s.StartProbe, "preflight": &s.Preflight,
+	}[key]
+	switch field := field.(type) {
+	case nil:
 		return fmt.Errorf("unknown")
+	case **intstr.IntOrString:
+		*field = new(intstr.Parse(value))
+	case *int32:
+		*field = parseSeconds(value)
+	default: // a number, a word of the API, true or false
+		_, err := fmt.Sscan(value, field)
+		return err
 	}
 
 	return nil
@@ -251,6 +237,18 @@ func (w *world) setPolicy(key, value string) error {
 func (w *world) setNode(name, value string) error {
 	n, a := w.node(name), w.agents[name]
 	verb, content, _ := strings.Cut(value, ":")
+	switch field := map[string]any{
+		"plane": &n.ControlPlane, "canary": &n.Canary, "idle": &n.Idle, "last": &n.Last, "ignored": &a.ignored, "provisional": &n.Provisional,
+		"stays": &a.stays, "refused": &a.refused, "stratum": &n.MachineKind, "owner": &n.Owner,
+	}[verb].(type) {
+	case *bool:
+		*field = content != "false"
+		return nil
+	case *string:
+		*field = content
+		return nil
+	}
+
 	switch verb {
 	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "unsure", "starts-none", "starts-fail", "well":
 		a.does[content] = verb
@@ -258,12 +256,6 @@ func (w *world) setNode(name, value string) error {
 		w.setMaintenance(n, map[string]string{"maintenance": content, "cordon": Cordoned}[verb])
 	case "probe":
 		a.probe = ProbeResult(content)
-	case "stays":
-		a.stays = content
-	case "refused":
-		a.refused = content
-	case "ignored":
-		a.ignored = content == "true"
 	case "silent", "speaks":
 		a.silent = verb == "silent"
 	case "down", "up":
@@ -273,26 +265,14 @@ func (w *world) setNode(name, value string) error {
 		number, err := strconv.Atoi(pods)
 		w.setPods(name, budget, number)
 		return err
-	case "plane":
-		n.ControlPlane = true
 	case "broken":
 		a.broken = strings.FieldsFunc(content, func(r rune) bool { return r == '+' })
 	case "drained": // by a rollout, with the numbers of this one
 		n.Drain = Drain{Rollout: content, Revision: w.in.Target.Number, Attempt: w.in.Status.Attempt, Since: w.now}
-	case "canary":
-		n.Canary = true
-	case "idle", "busy":
-		n.Idle = verb == "idle"
-	case "last":
-		n.Last = true
-	case "stratum":
-		n.MachineKind = content
 	case "manual":
 		n.Source = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{UID: "by-hand", SHA256: "by-hand"}}
 	case "disabled":
 		n.OtherSource = "Disabled"
-	case "owner":
-		n.Owner = content
 	case "written": // by somebody else
 		n.Generation++
 	case "unreported":
@@ -303,8 +283,6 @@ func (w *world) setNode(name, value string) error {
 		n.OK, n.Reason, n.Error = "False", "CrashLooped", "late"
 	case "healthy":
 		n.OK, n.Reason = "True", "AllChecksPassed"
-	case "provisional":
-		n.Provisional = content == "true"
 	default:
 		return fmt.Errorf("unknown %q", value)
 	}

@@ -84,9 +84,11 @@ func (w *world) keepsWindows(t *rapid.T) {
 		if n.Source.By().Previous != nil && n.Source.By().Previous.ConfigMapRef.SHA256 == n.Source.Content().SHA256 {
 			continue // there is nothing else to go back to
 		}
-		if n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods" && n.Active.Digest() != n.Source.Content().SHA256 && n.Source.Content().SHA256 != p.LastSucceeded.ConfigMapRef.SHA256 {
-			t.Fatalf("%s refuses %s for its pods, and may restart for it outside of the windows", n.Name, n.Source.Content().SHA256)
-		}
+
+		content := n.Source.Content().SHA256
+		refuses := n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods" && n.Active.Digest() != content
+		assert.Must(t, !refuses || content == p.LastSucceeded.ConfigMapRef.SHA256,
+			"%s refuses %s for its pods, and may restart for it outside of the windows", n.Name, content)
 	}
 }
 
@@ -259,13 +261,11 @@ func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
 		w.in.Trial, w.in.AnyTrial = 10*time.Minute, !tt.set
 		r := w.plan()
 		want := fmt.Sprintf("a trial of %s that begins within 1m0s cannot end before the window closes", tt.trial)
-		if len(r.Moves) > 0 || !strings.Contains(r.Next.Message, want) && !strings.Contains(r.Next.Message, fmt.Sprintf("long enough for a trial of %s ", tt.trial)) {
-			t.Errorf("%s: %d moves, %q, want %q", tt.name, len(r.Moves), r.Next.Message, want)
-		}
-
+		orWant := fmt.Sprintf("long enough for a trial of %s ", tt.trial)
+		assert.That(t, len(r.Moves) == 0 && (strings.Contains(r.Next.Message, want) || strings.Contains(r.Next.Message, orWant)),
+			"%s: %d moves, %q, want %q", tt.name, len(r.Moves), r.Next.Message, want)
 		w.in.Windows[0].Duration += 2 * time.Second
-		if r := w.plan(); len(r.Moves) == 0 {
-			t.Errorf("%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Next.Message)
-		}
+		r = w.plan()
+		assert.That(t, len(r.Moves) > 0, "%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Next.Message)
 	}
 }

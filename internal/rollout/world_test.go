@@ -79,6 +79,7 @@ func newWorld() *world {
 	w := &world{
 		now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{},
 		pauses: map[string]pauseRecord{}, terms: map[types.UID]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{}, released: map[string]bool{},
+		disruptable: map[string]int{}, pods: map[string]map[string]int{},
 	}
 	w.in = Input{
 		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", PreflightRoom: MaxUnanswered, Trial: trialLength,
