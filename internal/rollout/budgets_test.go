@@ -119,8 +119,7 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 
 		for budget := range w.pods[w.nodes[m.Node].Name] {
 			pods := 0
-			for i := range w.nodes {
-				n := &w.nodes[i]
+			for _, n := range each(w.nodes) {
 				of := !foreign(n) && w.hasTarget(n)
 				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength))
 				read := p.Budgets.Time // later, only what the rollout does can be known

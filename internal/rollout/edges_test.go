@@ -337,36 +337,28 @@ func newcomers(nodes int) *world {
 	return w
 }
 
-// takenBack has a node refuse revision 1, which is taken back, and its agent
-// fall silent after that.
-func (w *world) takenBack(name string) {
-	w.assigned(name)
-	n := w.node(name)
-	n.Source, n.Active, n.InTrial = nil, nil, false
-	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: v1alpha1.ReasonWouldEvictPods}
-	n.Generation, w.agents[name].silent = 3, true
-}
-
+// The node has refused revision 1, which was taken back, and its agent has
+// fallen silent after that.
 func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(n *Node)
 		spent  int32
 	}{
-		"a silent agent":                   {func(n *Node) {}, 1},
-		"a NotReady Node":                  {func(n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, 1},
-		"it has answered":                  {func(n *Node) { n.Observed = n.Generation }, 0},
-		"it has answered, and is NotReady": {func(n *Node) { n.Observed, n.Ready = n.Generation, false }, 0},
-		"its machine was created again":    {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
-		"its NodeConfig is gone":           {func(n *Node) { *n = Node{Name: n.Name, Created: n.Created, Ready: true} }, 0},
-		"it was given something after that": {func(n *Node) {
-			n.Source = local(1, epoch.Add(time.Second))
-		}, 0},
+		"a silent agent":                    {func(n *Node) {}, 1},
+		"a NotReady Node":                   {func(n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, 1},
+		"it has answered":                   {func(n *Node) { n.Observed = n.Generation }, 0},
+		"it has answered, and is NotReady":  {func(n *Node) { n.Observed, n.Ready = n.Generation, false }, 0},
+		"its machine was created again":     {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
+		"its NodeConfig is gone":            {func(n *Node) { *n = Node{Name: n.Name, Created: n.Created, Ready: true} }, 0},
+		"it was given something after that": {func(n *Node) { n.Source = local(1, epoch.Add(time.Second)) }, 0},
 	} {
 		w := fleet(1)
-		w.takenBack("n1")
+		w.assigned("n1")
+		n := w.node("n1")
+		n.Source, n.Active, n.InTrial, n.Generation = nil, nil, false, 3
+		n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: v1alpha1.ReasonWouldEvictPods}
 		w.in.Now, w.in.Spec.Paused = epoch.Add(time.Hour), true
-		c.happen(w.node("n1"))
-		got := Plan(w.in, w.nodes).Counts.Unavailable
-		assert.That(t, got == c.spent, "%s: %d unavailable, want %d", name, got, c.spent)
+		c.happen(n)
+		assert.Equal(t, Plan(w.in, w.nodes).Counts.Unavailable, c.spent, name, "unavailable")
 	}
 }

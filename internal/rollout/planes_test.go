@@ -16,8 +16,7 @@ import (
 
 // settlePlanes notes which control planes the controller sees settle.
 func (w *world) settlePlanes() {
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		if !n.ControlPlane {
 			continue
 		}
@@ -32,8 +31,7 @@ func (w *world) settlePlanes() {
 // readStatic reads the static pods of control planes.
 func (w *world) readStatic(names []string) {
 	for _, nodes := range [][]Node{w.nodes, w.in.ControlPlanes} {
-		for i := range nodes {
-			n := &nodes[i]
+		for _, n := range each(nodes) {
 			if !slices.Contains(names, n.Name) {
 				continue
 			}

@@ -57,10 +57,9 @@ func (a *agent) judge(n *Node, r request) {
 // asked is the referee's own record of a preflight: it never calls the
 // planner's functions.
 type asked struct {
-	began   time.Time
-	members map[string]bool      // that could answer when it began, or were asked since
-	at      map[string]time.Time // when nodes were asked
-	left    int                  // nodes that could still answer when it ended
+	began time.Time
+	at    map[string]time.Time // when nodes were asked
+	left  int                  // nodes that could still answer when it ended
 }
 
 // refereePreflight holds requests and assignments of one plan against the
@@ -73,7 +72,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		"nodes are asked although nothing may happen: %+v", r.Next.Message)
 	is := w.asked[key]
 	if is == nil {
-		is = &asked{began: w.now, members: map[string]bool{}, at: map[string]time.Time{}}
+		is = &asked{began: w.now, at: map[string]time.Time{}}
 	}
 
 	for _, i := range r.Ask {
@@ -93,8 +92,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	}
 
 	unanswered, refused, members := 0, 0, 0
-	for i := range old {
-		n := &old[i]
+	for _, n := range each(old) {
 		if foreign(n) {
 			continue
 		}
@@ -157,11 +155,7 @@ func TestPreflightsEnd(t *testing.T) {
 		most := time.Duration(len(w.nodes)/w.in.PreflightRoom+1) * (w.in.Controller.AgentTimeout.Duration + 10*time.Second)
 		for w.now = epoch; ; w.now = w.now.Add(10 * time.Second) {
 			w.act()
-			w.in.Now = w.now
-			r := Plan(w.in, w.nodes)
-			w.record(r)
-			w.in.Status = r.Next
-			w.ask(r)
+			r := w.plan()
 			s := r.Next.Preflight
 			assert.Must(t, s != nil, "no node was asked")
 			if s.EndTime != nil {

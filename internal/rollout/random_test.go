@@ -148,8 +148,7 @@ func randomWorld(t *rapid.T) *world {
 	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
 	w.randomGates(t)
 	p.ReadsPods = rapid.Bool().Draw(t, "static pods are read")
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
 		n.ControlPlane = rapid.IntRange(0, 3).Draw(t, "control plane") == 0
 		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
@@ -242,7 +241,7 @@ func (w *world) happen(t *rapid.T) {
 	case 28, 29:
 		if len(p.Spec.Strategy.Gates) > 0 {
 			name := rapid.SampledFrom(p.Spec.Strategy.Gates).Draw(t, "gate").Name
-			_ = w.setMetric(name, rapid.SampledFrom([]string{"0", "0", "2", "2", "nothing", "error", "silence"}).Draw(t, "value"))
+			w.setMetric(name, rapid.SampledFrom([]string{"0", "0", "2", "2", "nothing", "error", "silence"}).Draw(t, "value"))
 		}
 	case 30:
 		w.restart()
@@ -306,14 +305,10 @@ func (w *world) referee(t *rapid.T) int {
 
 	h := r.Next.Halt
 	assert.Must(t, h == nil || !r.Succeeded() || h.Reason == v1alpha1.HaltAborted, "a revision that has succeeded was stopped: %+v", h)
-	w.record(r)
 	w.refereePreflight(t, r, old)
 	w.refereeMaintenance(t, r)
-	w.in.Status, w.in.GatesSince = r.Next, r.GatesSince
 	w.drainsRight(t, r)
-	w.ask(r)
-	w.write(r.Moves)
-	w.drain(r)
+	w.apply(r)
 	assert.Must(t, w.away() <= max(1, away), "%d control planes may be away, %d before", w.away(), away)
 	for _, m := range r.Moves {
 		if o := &old[m.Node]; m.Kind == TakeBack && o.Observed == o.Generation && o.Reason == "WouldEvictPods" && r.Next.Halt == nil {
@@ -345,8 +340,6 @@ func (w *world) referee(t *rapid.T) int {
 		c.Manual + c.Blocked + c.Draining
 	assert.Must(t, sum == int32(len(w.nodes)), "the states of %d nodes add up to %d", len(w.nodes), sum)
 	w.readinessRight(t, r)
-	w.remember(r)
-	w.last = r
 
 	return len(r.Moves) + len(r.Taints) + len(r.Evict) + len(r.Ask)
 }
@@ -410,7 +403,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
 		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign(n) || p.Spec.Strategy.Drain == v1alpha1.DrainNever):
 			t.Fatalf("%s keeps the record of a drain that has ended: %+v", n.Name, was)
-		case was.Rollout != "" && !written && !accepted && !w.now.Before(was.Since.Add(p.drainTimeout())) && !slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Node == i && m.Kind == Assign }):
+		case was.Rollout != "" && !written && !accepted && !w.now.Before(was.Since.Add(seconds(p.Spec.Strategy.DrainOptions.TimeoutSeconds))) && !slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Node == i && m.Kind == Assign }):
 			t.Fatalf("the drain of %s does not end", n.Name)
 		}
 	}
@@ -492,6 +485,7 @@ func (w *world) provenTarget(n *Node) bool {
 // planner does.
 type spending struct {
 	all      int
+	nodes    int // of the rollout
 	domain   map[string]int
 	inFlight map[string]bool
 	members  map[string]int
@@ -508,13 +502,13 @@ func (s *spending) add(domain string, inFlight bool) {
 func (w *world) spent() spending {
 	s := spending{domain: map[string]int{}, inFlight: map[string]bool{}, members: map[string]int{}}
 	p := &w.in
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		if foreign(n) {
 			continue
 		}
 
 		s.members[n.Domain]++
+		s.nodes++
 		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
 			s.add(n.Domain, true) // it may not know that the revision was taken back, and adopt it
 			continue
@@ -587,8 +581,7 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 			(n.Source.By().Attempt > 1 && n.Observed == n.Generation || w.joinInProgress[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
 	})
 	asked := false
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for i, n := range each(w.nodes) {
 		idle := n.Idle && w.now.Before(n.Created.Add(10*time.Minute)) && !doubt
 		if w.joinInProgress[n.Name] != n.Generation || n.Owner != "" || n.OtherSource != "" || n.Source.By().Name != p.Name || n.LastKnownGood.Digest() == n.Source.Content().SHA256 || n.Created.After(n.Source.By().AssignedAt.Time) {
 			continue
@@ -673,8 +666,7 @@ func (w *world) carryObservation(moves []Move, old []Node) {
 func (w *world) watch() {
 	w.watchMaintenance()
 	p := &w.in
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		of := healthRecord{n.Source.By().Revision, n.Source.By().Attempt, w.now}
 		was, watched := w.healthy[n.Name]
 		same := watched && was.revision == of.revision && was.attempt == of.attempt
@@ -699,14 +691,9 @@ func (w *world) isHealthy(n *Node) bool {
 // and with what was spent before.
 func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	p := &w.in
-	members := 0
-	for _, n := range after.members {
-		members += n
-	}
-
-	most := max(int(roundDown(p.Spec.Strategy.MaxUnavailable, int32(members))), before.all+w.superseded(old, ""))
+	most := max(int(roundDown(p.Spec.Strategy.MaxUnavailable, int32(after.nodes))), before.all+w.superseded(old, ""))
 	assert.Must(t, after.all <= most, "%d nodes are unavailable, %d may be (%+v of %d, %d before)",
-		after.all, most, p.Spec.Strategy.MaxUnavailable, members, before.all)
+		after.all, most, p.Spec.Strategy.MaxUnavailable, after.nodes, before.all)
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
 		if !before.inFlight[domain] {
@@ -733,8 +720,7 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 // nothing more.
 func (w *world) superseded(old []Node, domain string) int {
 	n := 0
-	for i := range old {
-		o := &old[i]
+	for i, o := range each(old) {
 		if domain != "" && o.Domain != domain || o.Source.By().Name != w.in.Name {
 			continue
 		}

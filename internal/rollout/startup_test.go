@@ -36,16 +36,14 @@ func TestTheStartupTaintIsRemovedForAReason(t *testing.T) {
 		"the clock is behind the Node's":         {true, StartupWaits, -time.Hour, StartupKeep, 10 * time.Minute},
 		"no rollout, and seen after an hour off": {false, StartupNothing, time.Hour, ReleasedNotSelected, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			n := StartupNode{Created: epoch, Selected: tt.selected, State: tt.state}
-			why, next := n.Release(epoch.Add(tt.age), startupTimes)
-			var after time.Duration
-			if !next.IsZero() {
-				after = next.Sub(epoch)
-			}
+		n := StartupNode{Created: epoch, Selected: tt.selected, State: tt.state}
+		why, next := n.Release(epoch.Add(tt.age), startupTimes)
+		var after time.Duration
+		if !next.IsZero() {
+			after = next.Sub(epoch)
+		}
 
-			assert.That(t, why == tt.want && after == tt.next, "%q, again after %s; want %q and %s", why, after, tt.want, tt.next)
-		})
+		assert.That(t, why == tt.want && after == tt.next, "%s: %q, again after %s; want %q and %s", name, why, after, tt.want, tt.next)
 	}
 }
 
@@ -133,10 +131,8 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 		"stopped, and nodes keep it":  {func(w *world, n *Node) { assignedR1(w, n); w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, StartupConfigured},
 		"stopped, and it has nothing": {func(w *world, _ *Node) { w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, StartupNothing},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, r := startupWorld(t, tt.change)
-			assert.Equal(t, got, tt.want, r.NodeState(9), r.Moves)
-		})
+		got, r := startupWorld(t, tt.change)
+		assert.Equal(t, got, tt.want, name, r.NodeState(9), r.Moves)
 	}
 }
 
@@ -144,16 +140,14 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 // Before the deadline, no node loses the taint while a configuration is about
 // to run there; after the deadline, no node has it.
 func (w *world) startupRight(t *rapid.T) {
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		n.Startup = n.Created.After(w.in.Created) && !w.released[n.Name]
 		n.TrialHealthy = n.InTrial && rapid.Bool().Draw(t, "healthy in the trial")
 	}
 
 	w.in.Now = w.now
 	r := w.decide()
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for i, n := range each(w.nodes) {
 		if !n.Startup {
 			continue
 		}

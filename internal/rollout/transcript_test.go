@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
@@ -26,12 +27,11 @@ func TestTranscripts(t *testing.T) {
 	transcript.Run(t, func(*testing.T) transcript.Command { return newWorld().command })
 }
 
-func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {
+func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Builder) (err error) {
+	defer must.Catch(&err)
+
 	for _, arg := range td.CmdArgs {
-		value := strings.Join(arg.Vals, ",")
-		if err := w.set(td.Cmd, arg.Key, value); err != nil {
-			return fmt.Errorf("%s %s: %w", td.Cmd, arg.Key, err)
-		}
+		must.About(td.Cmd+" "+arg.Key, func() { w.set(td.Cmd, arg.Key, strings.Join(arg.Vals, ",")) })
 	}
 
 	switch td.Cmd {
@@ -83,13 +83,12 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 }
 
 // set carries one argument out.
-func (w *world) set(cmd, key, value string) error {
+func (w *world) set(cmd, key, value string) {
 	p := &w.in
 	switch cmd {
 	case "run", "fleet", "nodes", "conditions", "gates", "history", "records", "new", "simulate":
-		return nil
 	case "policy":
-		return w.setPolicy(key, value)
+		w.setPolicy(key, value)
 	case "target":
 		w.target(key)
 	case "leader": // another one leads, and has written its term to all ConfigMaps
@@ -105,20 +104,16 @@ func (w *world) set(cmd, key, value string) error {
 	case "restart":
 		w.restart()
 	case "clock": // another leader, whose clock differs by that
-		d, err := time.ParseDuration(key)
-		w.now = w.now.Add(d)
+		w.now = w.now.Add(parseDuration(key))
 		p.Outages = seenSince(w.now)
-		return err
 	case "outage": // of the API server, for some time
-		w.outage(seconds(parseSeconds(key)), func(*Node) time.Duration { return 0 })
+		w.outage(parseDuration(key), func(*Node) time.Duration { return 0 })
 	case "gate":
-		return w.setGate(key, value)
+		w.setGate(key, value)
 	case "metric":
-		return w.setMetric(key, value)
+		w.setMetric(key, value)
 	case "approve":
-		step, err := strconv.Atoi(key)
-		p.Spec.Approval = &v1alpha1.RolloutApproval{Revision: p.Target.Number, Step: int32(step)}
-		return err
+		p.Spec.Approval = &v1alpha1.RolloutApproval{Revision: p.Target.Number, Step: int32(must.Get(strconv.Atoi(key)))}
 	case "abort":
 		p.Spec.Abort = &v1alpha1.RolloutAbort{Revision: p.Target.Number, Rollback: key == "rollback", Reason: p.Spec.PausedReason}
 	case "reason": // of the pause, the freeze, and an abort that follows
@@ -131,9 +126,7 @@ func (w *world) set(cmd, key, value string) error {
 			p.Spec.Retry.Nodes = strings.Split(key, "+")
 		}
 	case "budget": // how many pods of it may be unready
-		most, err := strconv.Atoi(value)
-		w.disruptable[key] = most
-		return err
+		w.disruptable[key] = must.Get(strconv.Atoi(value))
 	case "forbidden":
 		w.forbidden, w.unserved = key == "pods", key == "budgets"
 	case "gone":
@@ -148,7 +141,7 @@ func (w *world) set(cmd, key, value string) error {
 			}
 		}
 	case "node":
-		return w.setNode(key, value)
+		w.setNode(key, value)
 	case "leave":
 		w.nodes = slices.DeleteFunc(slices.Clone(w.nodes), func(n Node) bool { return n.Name == key })
 	case "join": // in words, or a number of nodes
@@ -162,37 +155,29 @@ func (w *world) set(cmd, key, value string) error {
 			w.nodes[len(w.nodes)-1].Created = w.now
 		}
 	default:
-		return fmt.Errorf("unknown")
+		must.That(false, "unknown")
 	}
-
-	return nil
 }
 
-func (w *world) setPolicy(key, value string) error {
+func (w *world) setPolicy(key, value string) {
 	p := &w.in
 	s := &p.Spec.Strategy
 	switch key {
 	case "start-probe":
 		p.Controller.StartProbe = new(true)
 	case "max-domains":
-		n, err := strconv.Atoi(value)
-		s.MaxDomainsInFlight = new(int32(n))
-		return err
+		s.MaxDomainsInFlight = new(int32(must.Get(strconv.Atoi(value))))
+		return
 	case "parallel":
 		s.ParallelControlPlanes = &v1alpha1.ParallelControlPlanes{Reason: value}
-		return nil
+		return
 	case "windows":
 		p.Windows = nil
 		for text := range strings.SplitSeq(value, ",") {
-			window, err := parseWindow(text)
-			if err != nil {
-				return err
-			}
-
-			p.Windows = append(p.Windows, window)
+			p.Windows = append(p.Windows, parseWindow(text))
 		}
 
-		return nil
+		return
 	case "steps":
 		s.Steps = nil
 		for text := range strings.SplitSeq(value, ",") {
@@ -201,13 +186,13 @@ func (w *world) setPolicy(key, value string) error {
 			if !isPause {
 				step.Nodes = new(intstr.Parse(text))
 			} else if step.Pause = (&v1alpha1.RolloutPause{}); pause != "" {
-				step.Pause.Duration = &metav1.Duration{Duration: seconds(parseSeconds(pause[1:]))}
+				step.Pause.Duration = &metav1.Duration{Duration: parseDuration(pause[1:])}
 			}
 
 			s.Steps = append(s.Steps, step)
 		}
 
-		return nil
+		return
 	}
 
 	field := map[string]any{
@@ -220,21 +205,16 @@ func (w *world) setPolicy(key, value string) error {
 		"start-probe": &s.StartProbe, "preflight": &s.Preflight,
 	}[key]
 	switch field := field.(type) {
-	case nil:
-		return fmt.Errorf("unknown")
 	case **intstr.IntOrString:
 		*field = new(intstr.Parse(value))
 	case *int32:
-		*field = parseSeconds(value)
+		*field = int32(parseDuration(value) / time.Second)
 	default: // a number, a word of the API, true or false
-		_, err := fmt.Sscan(value, field)
-		return err
+		must.Get(fmt.Sscan(value, field))
 	}
-
-	return nil
 }
 
-func (w *world) setNode(name, value string) error {
+func (w *world) setNode(name, value string) {
 	n, a := w.node(name), w.agents[name]
 	verb, content, _ := strings.Cut(value, ":")
 	switch field := map[string]any{
@@ -243,10 +223,10 @@ func (w *world) setNode(name, value string) error {
 	}[verb].(type) {
 	case *bool:
 		*field = content != "false"
-		return nil
+		return
 	case *string:
 		*field = content
-		return nil
+		return
 	}
 
 	switch verb {
@@ -262,9 +242,7 @@ func (w *world) setNode(name, value string) error {
 		w.setNotReady(n, verb == "down")
 	case "pods": // as web:2
 		budget, pods, _ := strings.Cut(content, ":")
-		number, err := strconv.Atoi(pods)
-		w.setPods(name, budget, number)
-		return err
+		w.setPods(name, budget, must.Get(strconv.Atoi(pods)))
 	case "broken":
 		a.broken = strings.FieldsFunc(content, func(r rune) bool { return r == '+' })
 	case "drained": // by a rollout, with the numbers of this one
@@ -284,17 +262,8 @@ func (w *world) setNode(name, value string) error {
 	case "healthy":
 		n.OK, n.Reason = "True", "AllChecksPassed"
 	default:
-		return fmt.Errorf("unknown %q", value)
+		must.That(false, "unknown %q", value)
 	}
-
-	return nil
 }
 
-func parseSeconds(s string) int32 {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		panic(err)
-	}
-
-	return int32(d / time.Second)
-}
+func parseDuration(s string) time.Duration { return must.Get(time.ParseDuration(s)) }

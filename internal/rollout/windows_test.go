@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // repeating is a schedule that opens at a time after epoch and every period
@@ -73,8 +73,7 @@ func (w *world) keepsWindows(t *rapid.T) {
 		return
 	}
 
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		if n.Owner != "" || n.OtherSource != "" || !isConfigMap(n.Source) || n.Source.By().Name != p.Name || !n.Ready || w.joinInProgress[n.Name] == n.Generation {
 			continue
 		}
@@ -109,17 +108,16 @@ func (l listed) Next(t time.Time) time.Time {
 
 // parseWindow reads a window such as 22:00+6h or 22:00+6h/within; never is one
 // that does not open.
-func parseWindow(s string) (Window, error) {
+func parseWindow(s string) Window {
 	if s == "never" {
-		return Window{listed{}, time.Hour, false}, nil
+		return Window{listed{}, time.Hour, false}
 	}
 
 	s, within := strings.CutSuffix(s, "/within")
 	opens, duration, _ := strings.Cut(s, "+")
-	at, err := time.Parse("15:04", opens)
-	d, err2 := time.ParseDuration(duration)
+	at := must.Get(time.Parse("15:04", opens))
 
-	return Window{daily(time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute), d, within}, errors.Join(err, err2)
+	return Window{daily(time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute), parseDuration(duration), within}
 }
 
 // calendar is what windows allow in each minute from epoch on.

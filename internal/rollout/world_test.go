@@ -6,6 +6,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -133,6 +134,17 @@ func (w *world) target(content string) {
 	}
 }
 
+// each yields the elements of a slice, such as nodes, to read or change them.
+func each[T any](all []T) iter.Seq2[int, *T] {
+	return func(yield func(int, *T) bool) {
+		for i := range all {
+			if !yield(i, &all[i]) {
+				return
+			}
+		}
+	}
+}
+
 func (w *world) node(name string) *Node {
 	i := slices.IndexFunc(w.nodes, func(n Node) bool { return n.Name == name })
 	return &w.nodes[i]
@@ -142,17 +154,25 @@ func (w *world) node(name string) *Node {
 func (w *world) plan() Result {
 	w.in.Now = w.now
 	r := w.decide()
-	w.record(r)
+	w.apply(r)
+	w.probe(r)
+	w.evaluate(r.Measure)
+
+	return r
+}
+
+// apply keeps what a plan remembers, and writes what it decides.
+func (w *world) apply(r Result) {
+	for i, o := range r.Observations {
+		w.nodes[i].Observation = o
+	}
+
 	w.in.Status, w.in.GatesSince = r.Next, r.GatesSince
 	w.remember(r)
 	w.ask(r)
 	w.write(r.Moves)
 	w.drain(r)
-	w.probe(r)
-	w.evaluate(r.Measure)
 	w.last = r
-
-	return r
 }
 
 // drain writes taints and evicts pods. The pods of a node end before the next
@@ -218,13 +238,6 @@ func (w *world) probe(r Result) {
 	}
 }
 
-// record keeps what a plan remembers of nodes.
-func (w *world) record(r Result) {
-	for i, o := range r.Observations {
-		w.nodes[i].Observation = o
-	}
-}
-
 // setNotReady makes a node NotReady, or Ready, as the controller sees it now.
 func (w *world) setNotReady(n *Node, is bool) {
 	if n.Ready && is {
@@ -249,8 +262,7 @@ func (w *world) setMaintenance(n *Node, what string) {
 
 // forgetObservations lets another leader see all nodes for the first time.
 func (w *world) forgetObservations() {
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		n.DrainReport, n.ProbeReport, n.WentNotReady = nil, nil, time.Time{}
 		if !n.Ready {
 			n.WentNotReady = w.now
@@ -330,8 +342,7 @@ func (w *world) restart() {
 func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 	from := w.now
 	w.now = w.now.Add(length)
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		a := w.agents[n.Name]
 		away := from
 		if a.back.After(away) { // not back from the outage before, of which all was added
@@ -347,8 +358,7 @@ func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 
 // act lets every agent do what it has to do by now.
 func (w *world) act() {
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range each(w.nodes) {
 		if a := w.agents[n.Name]; !a.silent && !w.now.Before(a.back) {
 			if newest := w.terms[n.Source.Content().UID]; n.Observed != n.Generation && n.Source.By().Name != "" && n.Source.By().Term < newest && uidOf(n.Active) != n.Source.Content().UID {
 				n.Observed = n.Generation
@@ -554,10 +564,6 @@ func numberOf(st *v1alpha1.NodeConfigRolloutStatus) int64 {
 
 func hasSucceeded(st *v1alpha1.NodeConfigRolloutStatus) bool {
 	return st.UpdateRevision != nil && st.CurrentRevision != nil && st.CurrentRevision.Number == st.UpdateRevision.Number
-}
-
-func (in *Input) drainTimeout() time.Duration {
-	return seconds(in.Spec.Strategy.DrainOptions.TimeoutSeconds)
 }
 
 func ref(uid, sha256 string) *v1alpha1.ConfigRevision {
