@@ -122,18 +122,16 @@ func TestAProbeIsJudgedByWhatLastKnownGoodDoes(t *testing.T) {
 		d := onTrial()
 		d.next.Trial.Fallback = APIProbe
 		d.next.Run.Config, d.next.Run.SinceStart = d.next.LastKnownGood.Config, since
-		if d.judgeProbe(); len(d.next.Bad) != want {
-			t.Errorf("%s after the start of last-known-good, bad are %+v", since, d.next.Bad)
-		}
+		d.judgeProbe()
+		assert.Equal(t, len(d.next.Bad), want, since, "after the start of last-known-good, bad are:", d.next.Bad)
 	}
 }
 
 func TestAStateThatHasEndedIsNoVerdict(t *testing.T) {
 	d := onTrial()
 	d.next.Run.Unhealthy, d.next.Run.NotReady = time.Minute, time.Minute
-	if d.judgeTrial(); len(d.next.Bad) > 0 {
-		t.Errorf("bad are %+v", d.next.Bad)
-	}
+	d.judgeTrial()
+	assert.That(t, len(d.next.Bad) == 0, "bad are %+v", d.next.Bad)
 	assert.Equal(t, d.recovered(time.Hour, 4*time.Second, time.Minute), 59*time.Second, "left of an hour beyond the limit")
 }
 
@@ -205,9 +203,8 @@ func TestAnUnprovenLastKnownGoodIsGivenUpForLocal(t *testing.T) {
 	} {
 		d := failing()
 		c.change(d)
-		if handled := d.rejectLastKnownGood(c.failure, "failed"); handled != c.handled || (len(d.next.Bad) > 0) != c.bad {
-			t.Errorf("%s: handled %t, bad are %+v", name, handled, d.next.Bad)
-		}
+		assert.Equal(t, d.rejectLastKnownGood(c.failure, "failed"), c.handled, name, "handled")
+		assert.Equal(t, len(d.next.Bad) > 0, c.bad, name, "bad are:", d.next.Bad)
 	}
 }
 
@@ -266,11 +263,8 @@ func TestOnlyFailuresOfTheConfigurationAreCounted(t *testing.T) {
 		"the trial waits":                {func(d *decider) { d.next.Trial.Fallback = Inconclusive }, 1, 1},
 		"the configuration is forbidden": {func(d *decider) { d.next.Revoked = []types.UID{"u"} }, 1, 1},
 	} {
-		u := newConfig("u", "p1")
-		d := &decider{
-			next: State{Current: AdoptedConfig{Config: u}, Trial: &Trial{Revision: "u", Terms: Terms{Threshold: 3}}, Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u}},
-			o:    Observed{Child: Child{Exited: true, Spawned: true, Exit: "exit status 1"}},
-		}
+		d := onTrial()
+		d.o.Child = Child{Exited: true, Spawned: true, Exit: "exit status 1"}
 		c.change(d)
 		d.handleExit()
 		r := d.next.Run
@@ -292,8 +286,7 @@ func TestTheErrorsOfALongCrashLoopAreReplacedRarely(t *testing.T) {
 		"the exit is another":  {maxStarts + 1, "exit status 2", "new"},
 	} {
 		d := &decider{next: State{Run: Run{Started: true, Crashes: c.crashes, LastExit: c.last, LastErrors: "old"}}, o: Observed{Child: Child{Exited: true, Exit: "exit status 1", LastErrors: "new"}}}
-		if d.handleExit(); d.next.Run.LastErrors != c.want {
-			t.Errorf("%s: %q, want %q", name, d.next.Run.LastErrors, c.want)
-		}
+		d.handleExit()
+		assert.Equal(t, d.next.Run.LastErrors, c.want, name)
 	}
 }

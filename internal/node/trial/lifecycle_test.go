@@ -28,9 +28,8 @@ func TestADropInIsMergedWithTheLocalConfigurationOfItsStart(t *testing.T) {
 	} {
 		d := &decider{next: State{Run: Run{Started: true, Config: u, Local: "before"}}, o: Observed{LocalDigest: "now", Child: Child{Alive: true}}}
 		config := u
-		if c.change(d, &config); d.mergeBase(config) != c.want {
-			t.Errorf("%s: %q, want %q", name, d.mergeBase(config), c.want)
-		}
+		c.change(d, &config)
+		assert.Equal(t, d.mergeBase(config), c.want, name)
 	}
 }
 
@@ -106,9 +105,9 @@ func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 		}
 
 		d.checkMergeBase()
-		if over := d.next.Trial == nil; over != c.over || !over && (d.next.Trial.Local != "now" || d.next.Trial.Healthy.Duration != 0) || d.next.Run.UnsavedHealthy != 0 {
-			t.Errorf("%s: trial %+v", name, d.next.Trial)
-		}
+		trial := d.next.Trial
+		begun := trial != nil && trial.Local == "now" && trial.Healthy.Duration == 0
+		assert.That(t, (trial == nil) == c.over && begun != c.over && d.next.Run.UnsavedHealthy == 0, "%s: trial %+v", name, trial)
 	}
 }
 
@@ -145,8 +144,9 @@ func TestALostCurrentForgetsNothing(t *testing.T) {
 
 func TestARevisionIsRevokedByItsUID(t *testing.T) {
 	s := State{Revoked: []types.UID{"u"}}
-	if !s.IsRevoked(Config{Revision: "u-digest", ConfigRevision: v1alpha1.ConfigRevision{UID: "u"}}) || s.IsRevoked(Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "v"}}) || s.IsRevoked(Config{}) {
-		t.Error("revoked is what has the UID, and nothing else")
+	for revision, uid := range map[string]types.UID{"u-digest": "u", "u": "v", "": ""} {
+		got := s.IsRevoked(Config{Revision: revision, ConfigRevision: v1alpha1.ConfigRevision{UID: uid}})
+		assert.Equal(t, got, uid == "u", "revision", revision, "of", uid)
 	}
 }
 
@@ -164,9 +164,9 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 		s.Revoked, o.Revoked = nil, nil
 		o.Verdicts["g"] = Verdict{Outcome: Unavailable}
 		d := Decide(s, o)
-		if d.Action.Config.Revision != "u" || d.Next.Trial == nil || d.Next.Trial.Fallback != NoFallback || len(d.Next.Startups) != want {
-			t.Errorf("%s: %s %q, trial %+v, %d startups, want %d", fallback, d.Action.Kind, d.Action.Config.Revision, d.Next.Trial, len(d.Next.Startups), want)
-		}
+		resumed := d.Next.Trial != nil && d.Next.Trial.Fallback == NoFallback
+		assert.That(t, d.Action.Config.Revision == "u" && resumed && len(d.Next.Startups) == want,
+			"%s: %+v, trial %+v, startups %v, want %d", fallback, d.Action, d.Next.Trial, d.Next.Startups, want)
 	}
 }
 
@@ -199,15 +199,13 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 			s.Trial, s.Startups, s.LastKnownGood = nil, nil, s.Current
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
-			s, o := n.state.deepCopy(), n.observe()
-			s.Promoted = append(s.Promoted, Promotion{Revision: "u", SHA256: "p1"})
-			c.set(&s, &o)
-			o.Elapsed = 0
-			d := Decide(s, o)
-			assert.That(t, d.Wake == c.want, "the next decision is in %s, want %s: %+v", d.Wake, c.want, d.Next.Run)
-		})
+		n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
+		s, o := n.state.deepCopy(), n.observe()
+		s.Promoted = append(s.Promoted, Promotion{Revision: "u", SHA256: "p1"})
+		c.set(&s, &o)
+		o.Elapsed = 0
+		d := Decide(s, o)
+		assert.That(t, d.Wake == c.want, "%s: the next decision is in %s, want %s: %+v", name, d.Wake, c.want, d.Next.Run)
 	}
 }
 
@@ -275,4 +273,188 @@ func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
 		got := d.next.Trial.Fallback
 		assert.That(t, got == want && len(d.next.Bad) == 0, "%q becomes %q, want %q; bad are %+v", before, got, want, d.next.Bad)
 	}
+}
+
+// g runs in place of u, which failed, when it is assigned again with a new
+// file; the disk is full, so it is not adopted.
+func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
+	n := provenNode(t, "assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
+	n.intent.Config = n.state.LastKnownGood.Config
+	n.intent.Config.Checkpoint = "another file"
+	n.converge()
+	s := n.state
+	assert.Must(t, s.Run.Config.Checkpoint != "another file" && s.LastKnownGood.Checkpoint == "another file",
+		"running %q, last-known-good %q", s.Run.Config.Checkpoint, s.LastKnownGood.Checkpoint)
+
+	var started Decision
+	n.onDecision = func(_ State, _ Observed, d Decision) {
+		if d.Action.Kind == Start {
+			started = d
+		}
+	}
+	n.do("exit status=1")
+	c := started.Action.Config
+	assert.That(t, c.Revision == "g" && c.Checkpoint == "another file" && started.Next.Run.Config == c && started.Status.Active == c,
+		"started %+v, recorded %+v, reported %+v", c, started.Next.Run.Config, started.Status.Active)
+}
+
+func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
+	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
+		n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
+		v := n.disk.versions[n.version]
+		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, Fallback: fallback}
+		n.disk.versions[n.version] = v
+		n.do("start")
+		assert.That(t, !n.refused && n.state.Run.Config.Revision == "g" && n.state.Trial != nil && n.state.Trial.Fallback == NoFallback,
+			"%s: refused: %t, %q runs: %+v", fallback, n.refused, n.state.Run.Config.Revision, n.state.Trial)
+	}
+}
+
+func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
+	n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
+	c := randomConfig(1, 0)
+	c.AssignedBy, c.Rollout, c.Checkpoint = "object", v1alpha1.RolloutReference{Name: "workers", AssignedAt: metav1.NewTime(epoch)}, "file"
+	n.assign(c)
+	n.revoke(n.state.LastKnownGood.UID)
+	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: &v1alpha1.TakenBackAssignment{Rollout: c.Rollout.Name, AssignedAt: c.Rollout.AssignedAt}}
+	n.converge()
+	assert.Must(t, n.state.Current.Revision != c.Revision && n.state.Run.Config.Revision == c.Revision,
+		"it was not taken back, or stopped running: %+v", n.state)
+
+	c.Checkpoint = "downloaded anew"
+	n.assign(c)
+	assert.That(t, n.state.Current.Config == c && n.state.Run.Config == c, "assigned is %+v, said to run %+v", c, n.state.Run.Config)
+}
+
+// TestStaleAssignmentAtStartKeepsTheAdoptedConfig: the adopted configuration
+// continues, on trial or not.
+func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
+	for reason, want := range map[string]string{"StaleAssignment": "p1-0-content", "": "p0-0-content"} {
+		n := newNodeSim(t)
+		n.healthy = true
+		n.start()
+		for payload, wait := range []time.Duration{11 * time.Minute, time.Minute} {
+			n.assign(randomConfig(payload, 0))
+			n.pass(wait)
+		}
+
+		n.sigterm()
+		n.intent = Intent{Kind: Invalid, Cause: "not adopted", Reason: reason, Config: randomConfig(2, 0)}
+		n.start()
+		assert.Equal(t, n.state.Run.Config.Revision, want, "with reason", reason, "runs")
+	}
+}
+
+// The digest of last-known-good's file is needed for a rollback: a file of
+// another assignment must not replace it.
+func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
+	for name, change := range map[string]func(c *Config){
+		"another revision":            func(c *Config) { c.Revision, c.UID, c.SHA256 = "u", "u", "p1" },
+		"a revision with its content": func(c *Config) { c.Revision, c.UID = "g2", "g2" },
+		"its name, another content":   func(c *Config) { c.SHA256 = "p1" },
+		"it was not downloaded":       func(c *Config) { c.Checkpoint = "" },
+	} {
+		n := provenNode(t)
+		n.intent.Config.Checkpoint = "file of g"
+		n.converge()
+		n.do("assign uid=v payload=p2", "exit status=1 times=4", "healthy 5s", "storage fails=full")
+		c := n.state.LastKnownGood.Config
+		c.Checkpoint = "file of another"
+		change(&c)
+		n.assign(c)
+		got := n.state.LastKnownGood
+		assert.That(t, got.Revision == "g" && got.Checkpoint == "file of g",
+			"%s: last-known-good is %q with %q", name, got.Revision, got.Checkpoint)
+	}
+}
+
+func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []string
+		want   bool
+	}{
+		"nothing is new":      {nil, false},
+		"on trial":            {[]string{"assign uid=u payload=p1"}, true},
+		"refused for pods":    {[]string{"verdict u refused guard=WouldEvictPods words=(2 pods)", "assign uid=u payload=p1"}, true},
+		"refused for a field": {[]string{"verdict u protected guard=ProtectedFields words=(a field)", "assign uid=u payload=p1"}, false},
+		"could not validate":  {[]string{"verdict u could-not-tell words=(no runtime)", "assign uid=u payload=p1"}, true},
+		"pods cannot be read": {[]string{"verdict u refused guard=CouldNotValidate words=(forbidden)", "assign uid=u payload=p1"}, true},
+		"the disk is full":    {[]string{"storage fails=full", "assign uid=u payload=p1"}, true},
+		"revoked":             {[]string{"revoke u", "assign uid=u payload=p1"}, false},
+		"a verdict is open":   {[]string{"assign uid=u payload=p1", "exit status=1 times=4", "assign uid=g payload=p0"}, true},
+		"local, refused":      {[]string{"verdict local refused guard=WouldEvictPods words=(2 pods)", "local"}, true},
+	} {
+		n := provenNode(t, c.events...)
+		n.converge()
+		assert.That(t, n.last.Watch == c.want, "%s: watch is %t, want %t: %+v", name, n.last.Watch, c.want, n.last.Status.Condition)
+	}
+}
+
+// TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit
+// because its kubelet is not healthy, and the stop also ends the count of
+// unhealthy time.
+func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
+	for name, c := range map[string]struct{ happens, stop, want string }{
+		"never healthy, stopped":                                  {"unhealthy 45s", "sigterm", v1alpha1.ReasonNotHealthy},
+		"never healthy, killed":                                   {"unhealthy 45s", "kill", v1alpha1.ReasonNotHealthy},
+		"never Ready, stopped":                                    {"notready 45s", "sigterm", v1alpha1.ReasonNotReady},
+		"never Ready, killed":                                     {"notready 45s", "kill", v1alpha1.ReasonNotReady},
+		"the agent dies before its kubelet can be healthy":        {"unhealthy 8s", "kill", ""},
+		"the agent is upgraded before its kubelet can be healthy": {"unhealthy 25s", "sigterm", ""},
+	} {
+		n := newNodeSim(t)
+		n.do("node", "assign uid=u payload=p1")
+		for range 20 {
+			if n.do(c.happens); len(n.state.Bad) > 0 {
+				break
+			}
+
+			n.do(c.stop, "start")
+		}
+
+		got := ""
+		for _, b := range n.state.Bad {
+			got += b.Failure
+		}
+
+		assert.Equal(t, got, c.want, name, "bad are:", n.state.Bad)
+	}
+}
+
+func TestHealthResetsTheSavedUnhealthyTime(t *testing.T) {
+	n := newNodeSim(t)
+	n.do("node", "assign uid=u payload=p1")
+	for range 5 {
+		n.do("unhealthy 100s", "healthy 400s", "kill", "start")
+		n.must(n.state.Run.Unhealthy == 0 && len(n.state.Bad) == 0, "it is remembered: %+v", n.state.Trial)
+	}
+}
+
+func TestARestartForAChangeAsksThePodGuard(t *testing.T) {
+	n := provenNode(t)
+	s, o := n.state.deepCopy(), n.observe()
+	o.Node = Node{API: true, Ready: true, Pods: []string{"old"}}
+	o.Intent.Config, o.Verdicts["u"] = newConfig("u", "p1"), Verdict{Outcome: Accepted}
+	asked := Decide(s, o)
+	want := Adoption{Config: o.Intent.Config}
+	assert.Must(t, asked.Ask != nil && *asked.Ask == want && asked.Action.Kind == None && asked.Next.Current.Revision == "g",
+		"without an answer: %+v, want only the question %+v", asked, want)
+
+	o.Guard = &Permit{Adoption: want, Pods: []string{"new"}}
+	d := Decide(s, o)
+	assert.That(t, d.Ask == nil && !d.Refused && d.Action.Kind == Restart && d.Next.Trial.Baseline.Pods[0] == "new",
+		"permitted: %+v, want a restart with the pods of the guard as the baseline", d)
+
+	o.Guard.Refusal = Verdict{Outcome: Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: "one pod"}
+	d = Decide(s, o)
+	assert.That(t, d.Ask == nil && d.Refused && d.Action.Kind == None && d.Status.Condition.Reason == v1alpha1.ReasonWouldEvictPods,
+		"refused: %+v, want no restart, and the reason", d)
+
+	o.Intent.Config.RequestedTerms.AllowPodLoss = true
+	d = Decide(s, o)
+	assert.That(t, d.Ask != nil && d.Ask.AllowPodLoss, "with an answer to another question: %+v, want a question", d)
+
+	o.Guard, o.Child, o.Intent.Config = nil, Child{Exited: true, Spawned: true, Exit: "exit status 1"}, s.Current.Config
+	d = Decide(s, o)
+	assert.That(t, d.Ask == nil, "after a crash: %+v, want no question", d)
 }

@@ -8,12 +8,14 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // epoch is the time at which every history begins.
@@ -23,7 +25,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // acts. A test sets the outside world by plain fields. nodeSim checks each
 // decision for properties that always hold.
 type nodeSim struct {
-	t testingT
+	t assert.T
 
 	// State that outlives the agent.
 	disk       disk
@@ -80,12 +82,6 @@ type nodeSim struct {
 	dieBeforeActing func() bool                                // reports whether the agent dies after saving and before acting
 }
 
-// testingT is a test of any kind.
-type testingT interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
 // disk is what was saved: files for all versions, and those of each version.
 type disk struct {
 	current, lastKnownGood AdoptedConfig
@@ -106,7 +102,7 @@ func newConfig(uid, payload string) Config {
 	return Config{Revision: uid, ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(uid), SHA256: payload}}
 }
 
-func newNodeSim(t testingT) *nodeSim {
+func newNodeSim(t assert.T) *nodeSim {
 	return &nodeSim{
 		t: t, local: LocalInit, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
 		intent: Intent{Kind: Nil}, dryRuns: map[string]Verdict{}, node: Node{API: true, Ready: true},
@@ -441,7 +437,7 @@ func (n *nodeSim) validate() bool {
 			n.basis[c.Revision] = n.files()
 		}
 
-		n.note("validate %s: %s", label(c, n.local), outcomeName(v.Outcome))
+		n.note("validate %s: %s", label(c, n.local), outcomes[v.Outcome])
 		n.verdicts[c.Revision], n.counted, found = v, n.clock, true
 	}
 
@@ -452,9 +448,8 @@ func (n *nodeSim) validate() bool {
 	return found
 }
 
-func outcomeName(o Outcome) string {
-	return [...]string{"not validated", "accepted", "rejected", "refused", "could not tell", "unavailable", "protected"}[o]
-}
+// outcomes are the words for each Outcome.
+var outcomes = []string{"not validated", "accepted", "rejected", "refused", "could not tell", "unavailable", "protected"}
 
 // pass advances the clock, and decides whenever Decision.Wake asks for it.
 func (n *nodeSim) pass(d time.Duration) {
@@ -537,18 +532,8 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 func (n *nodeSim) must(ok bool, format string, args ...any) {
 	if !ok {
 		n.t.Helper()
-		n.t.Fatalf(format+"\ntrace:\n%s", append(args, n.tail())...)
+		n.t.Fatalf(format+"\ntrace:\n  %s", append(args, strings.Join(n.trace[max(0, len(n.trace)-40):], "\n  "))...)
 	}
-}
-
-// tail returns the end of the trace.
-func (n *nodeSim) tail() string {
-	s := ""
-	for _, line := range n.trace[max(0, len(n.trace)-40):] {
-		s += "  " + line + "\n"
-	}
-
-	return s
 }
 
 func (n *nodeSim) note(format string, args ...any) {
@@ -558,14 +543,10 @@ func (n *nodeSim) note(format string, args ...any) {
 func distinct[T any](list []T, key func(T) string) bool {
 	seen := map[string]bool{}
 	for _, x := range list {
-		if seen[key(x)] {
-			return false
-		}
-
 		seen[key(x)] = true
 	}
 
-	return true
+	return len(seen) == len(list)
 }
 
 // deepCopy returns a copy that shares nothing with s.

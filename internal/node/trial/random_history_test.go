@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,22 +16,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // TestMain sets more and longer histories than rapid's defaults.
 func TestMain(m *testing.M) {
-	flag.Parse()
 	for name, value := range map[string]string{"rapid.checks": "200", "rapid.steps": "60", "rapid.nofailfile": "true"} {
-		given := false
-		flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
-		if !given {
-			if err := flag.Set(name, value); err != nil {
-				panic(err)
-			}
-		}
+		must.OK(flag.Set(name, value)) // the command line is read after this
 	}
 
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // TestInvariantsHoldInRandomHistories runs random histories of a node:
@@ -61,9 +55,7 @@ func TestInvariantsHoldInRandomHistories(t *testing.T) {
 		notReadyAtBegin, harmBeforeRun, apiLostAgain, failedWhileValidating, localBecameInvalid, downloadedAgain, unknownBoot, fourBad, onlyTrialWorks,
 		"forgot at local: {}", "forgot at a removal", "kept what was taken back", "kept at a removal of what is revoked", "kept what another object had assigned",
 	} {
-		if seen[what] < 5 {
-			t.Errorf("the histories hardly show %s (%d times): they prove little about it", what, seen[what])
-		}
+		assert.That(t, seen[what] >= 5, "the histories hardly show %s (%d times): they prove little about it", what, seen[what])
 	}
 }
 

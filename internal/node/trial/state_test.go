@@ -124,14 +124,12 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 		{"all revoked", []string{"revoke g"}, "", "it is the only fallback left; current (UID: g) is revoked"},
 		{"inconclusive", []string{"assign uid=u payload=p1", "unhealthy 2m", "unhealthy 2m"}, "g", "it is last-known-good; the trial of current (UID: u) waits: Inconclusive"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := provenNode(t, c.events...)
-			runs, why := NextStart(n.load())
-			assert.That(t, runs.Revision == c.runs && why == c.why, "%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
+		n := provenNode(t, c.events...)
+		runs, why := NextStart(n.load())
+		assert.That(t, runs.Revision == c.runs && why == c.why, "%s: %q: %s; want %q: %s", c.name, runs.Revision, why, c.runs, c.why)
 
-			n.do("unanswered cause=(connection refused)", "agent-restart")
-			assert.Equal(t, n.state.Run.Config.Revision, runs.Revision, "it runs")
-		})
+		n.do("unanswered cause=(connection refused)", "agent-restart")
+		assert.Equal(t, n.state.Run.Config.Revision, runs.Revision, c.name, "runs")
 	}
 }
 
@@ -158,9 +156,7 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	assert.That(t, took > 0 && took <= 10*time.Second, "last-known-good since %s", st.LastKnownGood.Since)
 
 	p := st.Trial
-	if p == nil || p.HealthySeconds < 50 || p.DurationSeconds != int64(n.limits.TrialDuration/time.Second) || p.Restarts != 1 || p.CrashLoopThreshold != 3 {
-		t.Errorf("the trial is %+v", p)
-	}
+	assert.Must(t, p != nil && p.HealthySeconds >= 50 && p.DurationSeconds == 600 && p.Restarts == 1 && p.CrashLoopThreshold == 3, "the trial is %+v", p)
 
 	n.do("local")
 	st = n.last.Status
@@ -204,10 +200,9 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	}
 
 	newest, oldest := fmt.Sprintf("rejected-%d", 3*maxBad-1), fmt.Sprintf("rejected-%d", 2*maxBad+1)
-	if bad := n.state.Bad; len(bad) != maxBad || bad[0].Revision != newest || !slices.ContainsFunc(bad, func(b BadConfig) bool { return b.Revision == oldest }) {
-		t.Errorf("%d entries from %s on", len(bad), bad[0].Revision)
-	}
-
+	bad := n.state.Bad
+	kept := slices.ContainsFunc(bad, func(b BadConfig) bool { return b.Revision == oldest })
+	n.must(len(bad) == maxBad && bad[0].Revision == newest && kept, "%d entries from %s on", len(bad), bad[0].Revision)
 	n.do("kill", "start")
 	n.must(n.state.Run.Config.IsLocal(), "the next agent runs it again: %+v", n.state.Run.Config)
 }

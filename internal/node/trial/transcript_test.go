@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
@@ -26,7 +27,9 @@ import (
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, func(t *testing.T) transcript.Command {
 		n := newNodeSim(t)
-		return func(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {
+		return func(t *testing.T, td *datadriven.TestData, out *strings.Builder) (err error) {
+			defer must.Catch(&err)
+
 			n.t = t
 			out.WriteString(n.run(td))
 			return nil
@@ -139,15 +142,9 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			revision = ""
 		}
 
-		outcome := map[string]Outcome{
-			"accepted": Accepted, "rejected": Rejected, "refused": Refused, "could-not-tell": CouldNotTell, "unavailable": Unavailable,
-			"protected": Protected,
-		}[td.CmdArgs[1].Key]
-		if outcome == NotValidated {
-			n.t.Fatalf("unknown outcome %s", td.CmdArgs[1].Key)
-		}
-
-		n.dryRuns[revision] = Verdict{outcome, words(td, "guard"), words(td, "words")}
+		outcome := slices.Index(outcomes, strings.ReplaceAll(td.CmdArgs[1].Key, "-", " "))
+		n.must(outcome > 0, "unknown outcome %s", td.CmdArgs[1].Key)
+		n.dryRuns[revision] = Verdict{Outcome(outcome), words(td, "guard"), words(td, "words")}
 		delete(n.verdicts, revision)
 	},
 	"validation": func(n *nodeSim, td *datadriven.TestData) { n.validationHangs = td.HasArg("hangs") },
@@ -209,9 +206,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		}
 	},
 	"boot-id": func(n *nodeSim, td *datadriven.TestData) { n.bootIDUnknown = td.HasArg("unknown") },
-	"clock": func(n *nodeSim, td *datadriven.TestData) {
-		n.clockJumps += duration(td, "jumps")
-	},
+	"clock":   func(n *nodeSim, td *datadriven.TestData) { n.clockJumps += duration(td, "jumps") },
 
 	// The agent.
 	"start": func(n *nodeSim, td *datadriven.TestData) {
@@ -274,10 +269,7 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 // run runs a command and returns its output.
 func (n *nodeSim) run(td *datadriven.TestData) string {
 	command, ok := commands[td.Cmd]
-	if !ok {
-		n.t.Fatalf("unknown command; known are %v", slices.Sorted(maps.Keys(commands)))
-	}
-
+	n.must(ok, "unknown command; known are %v", slices.Sorted(maps.Keys(commands)))
 	n.trace = nil
 	command(n, td)
 	if n.up {
@@ -389,19 +381,8 @@ func keys(td *datadriven.TestData) []string {
 	return keys
 }
 
-func number(td *datadriven.TestData, key string) int {
-	return parse(td, key, strconv.Atoi)
-}
+func number(td *datadriven.TestData, key string) int { return must.Get(strconv.Atoi(words(td, key))) }
 
 func duration(td *datadriven.TestData, key string) time.Duration {
-	return parse(td, key, time.ParseDuration)
-}
-
-func parse[T any](td *datadriven.TestData, key string, parse func(string) (T, error)) T {
-	value, err := parse(words(td, key))
-	if err != nil {
-		panic(fmt.Sprintf("%s: %v", td.Pos, err))
-	}
-
-	return value
+	return must.Get(time.ParseDuration(words(td, key)))
 }
