@@ -44,30 +44,16 @@ func (e entry) String() string {
 	return fmt.Sprintf("%14s %s\n", e.at, text)
 }
 
-func newBook(keep int) *book {
-	return &book{began: time.Now(), keep: keep}
-}
-
 // trace adds a line to the record.
 func (b *book) trace(format string, args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.add(entry{text: fmt.Sprintf(format, args...)})
+	with(&b.mu, func() { b.add(entry{text: fmt.Sprintf(format, args...)}) })
 }
 
 // change adds a change of the API to the record.
-func (b *book) change(c simapi.Change) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.add(entry{change: &c})
-}
+func (b *book) change(c simapi.Change) { with(&b.mu, func() { b.add(entry{change: &c}) }) }
 
 // close ends the record: what follows is the end of the simulation.
-func (b *book) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-}
+func (b *book) close() { with(&b.mu, func() { b.closed = true }) }
 
 func (b *book) add(e entry) {
 	if b.closed {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // renewed reports whether a leader repeated the assignment of an earlier one,
@@ -59,12 +60,6 @@ func settledDown(nc *v1alpha1.NodeConfig) bool {
 		(c.Status == metav1.ConditionFalse || c.Reason == v1alpha1.ReasonStaleAssignment)
 }
 
-// joins reports whether an assignment is that of a new node, which has another
-// budget: maxJoining.
-func (w *world) joins(r *rolloutView, was *nodeConfig, node string) bool {
-	return w.checks.nodes[node].After(r.created) && (was == nil || was.Spec.ConfigSource == nil)
-}
-
 // checkBudget checks, when a node was assigned the target of a rollout, how
 // many nodes are in flight. was is what it was assigned before. A renewed
 // assignment may use a budget of the past. The caller holds mu.
@@ -99,11 +94,13 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if nc.runs {
 		return // it does not restart
 	}
-	if !renewed && !w.checks.nodes[nc.Name].After(r.created) {
+
+	young := w.checks.nodes[nc.Name].After(r.created)
+	if !renewed && !young {
 		w.checkWindows(r, nc.Name)
 	}
-	if w.joins(r, was, nc.Name) {
-		return
+	if young && (was == nil || was.Spec.ConfigSource == nil) {
+		return // a new node, which has another budget: maxJoining
 	}
 
 	again := was != nil && payloadOf(was) == payloadOf(nc) && !renewed
@@ -172,9 +169,7 @@ func (x *act) windows() []any {
 // isOpen reports whether a window is open at a time.
 func isOpen(w v1alpha1.MaintenanceWindow, at time.Time) bool {
 	var begins int
-	if _, err := fmt.Sscanf(w.Schedule, "%d-59/10", &begins); err != nil {
-		panic(err) // windows has made it
-	}
+	must.Get(fmt.Sscanf(w.Schedule, "%d-59/10", &begins)) // windows has made it
 
 	// The window that began last may have done so in the hour before: 58-59/10
 	// opens in the minute 58 only.
@@ -202,15 +197,9 @@ func (w *world) checkWindows(r *rolloutView, node string) {
 	}
 
 	now := w.server.Clock()
-	for _, window := range windows {
-		if w.checks.drains(node) && window.Finish != v1alpha1.FinishWithin {
-			return
-		}
-		if isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) || isOpen(window, now.Add(clockError)) {
-			return
-		}
-	}
-
-	w.book.fail("rollout %s: %s is assigned revision %d at %s, outside of its windows (%s for %s)", r.Name, node, r.Status.UpdateRevision.Number, now.UTC().Format(time.TimeOnly),
-		windows[0].Schedule, windows[0].Duration.Duration)
+	w.book.must(slices.ContainsFunc(windows, func(window v1alpha1.MaintenanceWindow) bool {
+		return w.checks.drains(node) && window.Finish != v1alpha1.FinishWithin ||
+			isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) || isOpen(window, now.Add(clockError))
+	}), "rollout %s: %s is assigned revision %d at %s, outside of its windows (%s for %s)", r.Name, node, r.Status.UpdateRevision.Number,
+		now.UTC().Format(time.TimeOnly), windows[0].Schedule, windows[0].Duration.Duration)
 }

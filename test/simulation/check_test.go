@@ -116,9 +116,7 @@ const (
 
 // noteHealthy is called when a kubelet has ended.
 func (w *world) noteHealthy(m *machine, p *process) {
-	w.checks.mu.Lock()
-	defer w.checks.mu.Unlock()
-	w.checks.healthy[m.name+"/"+p.sha256] += p.healthyFor
+	with(&w.checks.mu, func() { w.checks.healthy[m.name+"/"+p.sha256] += p.healthyFor })
 }
 
 // crashedOnce reports whether a content has crashed on a machine before, and

@@ -109,9 +109,7 @@ func (r *replica) running() *controllerProcess {
 // runs.
 func (r *replica) setTrap(trap func()) {
 	if p := r.running(); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.trap = trap
+		with(&p.mu, func() { p.trap = trap })
 	}
 }
 
@@ -132,12 +130,8 @@ func (r *replica) freeze(d time.Duration) {
 	p.thaw = thaw
 	p.way.set(false)
 	time.AfterFunc(d, func() {
-		p.mu.Lock()
-		p.thaw = nil
-		p.mu.Unlock()
-		r.mu.Lock()
-		r.thawed = time.Now()
-		r.mu.Unlock()
+		with(&p.mu, func() { p.thaw = nil })
+		with(&r.mu, func() { r.thawed = time.Now() })
 		p.way.set(true)
 		close(thaw)
 		r.w.book.trace("%s: controller %d goes on", r.name, p.serial)

@@ -16,13 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
 func decode(content map[string]any, into any) {
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
-		panic(fmt.Sprint("decode ", content["kind"], ": ", err))
-	}
+	must.OK(runtime.DefaultUnstructuredConverter.FromUnstructured(content, into))
 }
 
 // summary describes a change for the trace.
@@ -193,11 +192,7 @@ func (w *world) within(limit time.Duration, what string, holds func() bool) bool
 }
 
 // tally changes the statistics.
-func (c *checks) tally(change func(s *stats)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.stats)
-}
+func (c *checks) tally(change func(s *stats)) { with(&c.mu, func() { change(&c.stats) }) }
 
 func (c *checks) changed() int { return locked(&c.mu, func() int { return c.stats.Counts[changes] }) }
 
@@ -302,37 +297,36 @@ const finalContent = 10_000
 // unsettled says why the fleet has not converged yet, on the last content or on
 // any that it is assigned; empty if it has.
 func (w *world) unsettled(last bool) string {
-	r := w.all()
 	var why []string
-	if tainted := w.tainted(); len(tainted) > 0 {
-		why = append(why, fmt.Sprintf("invariant 11: %v keep the taint of a drain", tainted))
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			why = append(why, fmt.Sprintf(format, args...))
+		}
 	}
-
+	r := w.all()
+	tainted := w.tainted()
+	check(len(tainted) == 0, "invariant 11: %v keep the taint of a drain", tainted)
+	check(r.Status.ObservedGeneration == r.Generation, // a controller that leads late would change the API after this
+		"no controller has seen generation %d of rollout %s", r.Generation, r.Name)
 	own, _ := w.own()
 	alone := own != nil && !slices.ContainsFunc(w.machines, func(m *machine) bool { return m != own && m.isOn() }) // the rollout has no nodes
-	if r.Status.ObservedGeneration != r.Generation {                                                               // a controller that leads late would change the API after this
-		why = append(why, fmt.Sprintf("no controller has seen generation %d of rollout %s", r.Generation, r.Name))
-	}
-	if r.Status.Phase != v1alpha1.RolloutComplete && !alone {
-		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
-	}
-
+	check(r.Status.Phase == v1alpha1.RolloutComplete || alone, "rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message)
 	for _, r := range w.replicas {
-		if r.isFrozen() {
-			why = append(why, r.name+" is frozen")
-		}
+		check(!r.isFrozen(), "%s is frozen", r.name)
 	}
 
 	for _, m := range w.machines {
-		exists, p := m.isOn(), m.running()
+		if !m.isOn() {
+			continue
+		}
+
+		p := m.running()
 		nc, _ := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", m.name)
 		node, _ := get[corev1.Node](w, "nodes", "", m.name)
-		if exists && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
-			why = append(why, "invariant 12: "+m.name+" keeps the startup taint")
-		}
-		if exists && (p == nil || last && p.content != finalContent || !p.Healthy() || !(proven(&nc) || m.ownConfigMap && w.provenOwn(&nc))) {
-			why = append(why, fmt.Sprintf("%s runs %v: %s", m.name, p, describeConfig(&nc)))
-		}
+		check(!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }),
+			"invariant 12: %s keeps the startup taint", m.name)
+		check(p != nil && (!last || p.content == finalContent) && p.Healthy() && (proven(&nc) || m.ownConfigMap && w.provenOwn(&nc)),
+			"%s runs %v: %s", m.name, p, describeConfig(&nc))
 	}
 
 	return strings.Join(why, "; ")

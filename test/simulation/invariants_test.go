@@ -73,11 +73,9 @@ func (w *world) checkVerdicts(m *machine, fault time.Time, was map[string]int64,
 		if _, old := was[version+b.SHA256]; old || b.Provisional || !known || w.faulty(content, m.name) != (behaviour{}) {
 			continue
 		}
-		if !fault.IsZero() && b.Time.Sub(fault) < faultEffects {
-			continue // the entry can be older than this start, which is the first since
-		}
 
-		w.book.fail("invariant 7: %s records content %d as bad, with which nothing is wrong: %s", m.name, content, b)
+		w.book.must(!fault.IsZero() && b.Time.Sub(fault) < faultEffects, // the entry can be older than this start, which is the first since
+			"invariant 7: %s records content %d as bad, with which nothing is wrong: %s", m.name, content, b)
 	}
 }
 
@@ -91,13 +89,9 @@ func (w *world) checkForgotten(m *machine, st trial.State) {
 		return
 	}
 
-	for _, x := range w.checks.assigned[m.name] {
-		if x.uid == "" && !x.takenBack && (x.to.IsZero() || x.to.After(was.seen.Add(-lookBack))) {
-			return
-		}
-	}
-
-	w.book.fail("invariant 8: %s has forgotten its last-known-good, and nobody asked for local", m.name)
+	w.book.must(slices.ContainsFunc(w.checks.assigned[m.name], func(x assigned) bool {
+		return x.uid == "" && !x.takenBack && (x.to.IsZero() || x.to.After(was.seen.Add(-lookBack)))
+	}), "invariant 8: %s has forgotten its last-known-good, and nobody asked for local", m.name)
 }
 
 // knownGood is what a machine was last seen to have as last-known-good.

@@ -5,9 +5,9 @@ package simulation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -75,19 +75,8 @@ func (w *world) faulty(content int64, node string) behaviour {
 
 // contentOf returns the content of a configuration; 0 for the local one.
 func contentOf(fields map[string]any) int64 {
-	switch v := fields[contentField].(type) {
-	case int64:
-		return v
-	case float64:
-		return int64(v)
-	case json.Number:
-		n, err := v.Int64()
-		if err == nil {
-			return n
-		}
-	}
-
-	return 0
+	n, _ := strconv.ParseInt(fmt.Sprint(fields[contentField]), 10, 64)
+	return n
 }
 
 // agentKubelet is the kubelet binary as one agent process uses it.

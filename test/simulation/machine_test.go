@@ -147,15 +147,17 @@ func (m *machine) setHealthy(p *process, healthy bool) {
 	}
 
 	m.w.book.trace("%s: kubelet with %s healthy=%t", m.name, p, healthy)
-	notify(p.changed)
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+
 	m.beat()
 }
 
 // endKubelet ends a kubelet; only the first call has an effect.
 func (m *machine) endKubelet(p *process, exit supervisor.Exit) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.end(p, exit)
+	with(&m.mu, func() { m.end(p, exit) })
 }
 
 // end is endKubelet. The caller holds mu.
@@ -178,13 +180,6 @@ func (m *machine) end(p *process, exit supervisor.Exit) {
 	m.w.noteHealthy(m, p)
 	close(p.done)
 	m.beat()
-}
-
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // beat starts or stops the heartbeat. The caller holds mu.
@@ -304,9 +299,7 @@ func (m *machine) renewLease() {
 // cut closes or opens the network.
 func (m *machine) cut(open bool) {
 	m.gate.set(open)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.beat()
+	with(&m.mu, m.beat)
 }
 
 // switchOn boots the machine.
@@ -333,9 +326,7 @@ func (m *machine) switchOff() bool {
 
 	m.mu.Unlock()
 	m.kill(false, nil, 0)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.beat()
+	with(&m.mu, m.beat)
 
 	return was
 }
@@ -358,11 +349,7 @@ func (m *machine) correct() {
 }
 
 // noteFault notes that something is wrong with the machine itself.
-func (m *machine) noteFault() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fault = time.Now()
-}
+func (m *machine) noteFault() { with(&m.mu, func() { m.fault = time.Now() }) }
 
 // faultAt returns when something was last wrong with the machine itself; zero:
 // never.
@@ -372,11 +359,7 @@ func (m *machine) isOn() bool { return locked(&m.mu, func() bool { return m.exis
 
 func (m *machine) running() *process { return locked(&m.mu, func() *process { return m.process }) }
 
-func (m *machine) setHung(p *process, hung bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p.hung = hung
-}
+func (m *machine) setHung(p *process, hung bool) { with(&m.mu, func() { p.hung = hung }) }
 
 // temporary is the end of the name of a temporary file, with its random part.
 var temporary = regexp.MustCompile(`\.[0-9a-f]{8}\` + atomicfile.TempSuffix + `$`)

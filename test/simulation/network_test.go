@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
@@ -45,13 +46,10 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 		f.LostBefore = true
 	}
 
-	if r.URL.Query().Get("watch") == "true" {
-		if chance(d, 0.3+w.plan.errors) && !w.plan.without.errors {
-			f.Ends = between(d, 100*time.Millisecond, 20*time.Minute)
-			f.Gone = chance(d, 0.5)
-		}
+	if r.URL.Query().Get("watch") == "true" && chance(d, 0.3+w.plan.errors) && !w.plan.without.errors {
+		f.Ends = between(d, 100*time.Millisecond, 20*time.Minute)
+		f.Gone = chance(d, 0.5)
 	}
-
 	if r.Method == http.MethodGet && chance(d, w.plan.stale) && !w.calm() {
 		f.Stale = between(d, 100*time.Millisecond, 20*time.Second)
 	}
@@ -100,14 +98,8 @@ func (w *world) lag(name string, serial int, n int64) time.Duration {
 // calm reports whether the active part of the history is over.
 func (w *world) calm() bool { return !time.Now().Before(w.began.Add(w.plan.active)) }
 
-func text(v any) string {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // it is plain data
-	}
-
-	return string(raw)
-}
+// text returns plain data as JSON.
+func text(v any) string { return string(must.Get(json.Marshal(v))) }
 
 var (
 	errDead = errors.New("the process has ended")
@@ -119,6 +111,13 @@ func locked[T any](mu *sync.Mutex, read func() T) T {
 	mu.Lock()
 	defer mu.Unlock()
 	return read()
+}
+
+// with does something while a mutex is locked.
+func with(mu *sync.Mutex, do func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	do()
 }
 
 // gate is the way of a process to the network. It can be closed, as in a
@@ -170,9 +169,7 @@ func (g *gate) set(open bool) {
 
 // kill closes the gate for ever.
 func (g *gate) kill() {
-	g.mu.Lock()
-	g.dead = true
-	g.mu.Unlock()
+	with(&g.mu, func() { g.dead = true })
 	g.set(true)
 }
 

@@ -152,7 +152,7 @@ func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) with
 
 		o := play(t, planOf(seed, x), false)
 
-		return len(o.failures) > 0 && sameFailure(o.failures[0], failure)
+		return len(o.failures) > 0 && kindOf(o.failures[0]) == kindOf(failure)
 	}
 	try := func(change func(x *without)) bool {
 		x := best
@@ -192,10 +192,6 @@ func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) with
 
 	return best
 }
-
-// sameFailure reports whether two failures differ in numbers and names only, as
-// far as their first words say.
-func sameFailure(a, b string) bool { return kindOf(a) == kindOf(b) }
 
 // kindOf returns the first words of a failure, without those that contain
 // digits.

@@ -350,17 +350,13 @@ func (x *act) crashAtOperation() {
 
 func (x *act) upgradeAgent() {
 	m := x.machine()
-	m.mu.Lock()
-	m.flags++
-	m.mu.Unlock()
+	with(&m.mu, func() { m.flags++ })
 	m.stopAgent()
 }
 
 func (x *act) upgradeController() {
 	r := x.replica()
-	r.mu.Lock()
-	r.upgrades++
-	r.mu.Unlock()
+	with(&r.mu, func() { r.upgrades++ })
 	r.terminate()
 }
 
@@ -435,9 +431,7 @@ func (x *act) kubeletHangs() {
 
 func (x *act) upgradeKubelet() {
 	m := x.machine()
-	m.mu.Lock()
-	m.kubelets = pick(x.r, "v1.35.1", "v1.36.3", "v1.37.2")
-	m.mu.Unlock()
+	with(&m.mu, func() { m.kubelets = pick(x.r, "v1.35.1", "v1.36.3", "v1.37.2") })
 	m.stopAgent()
 }
 

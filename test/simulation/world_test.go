@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
@@ -60,14 +61,7 @@ const longestPlay = 5 * time.Minute
 // called: code that repeats something without end keeps the virtual time from
 // passing. Real time says nothing on a busy machine.
 func limitPlay(p *plan) (stop func()) {
-	used := func() time.Duration {
-		d, err := figures.CPUTime(os.Getpid())
-		if err != nil {
-			panic(err)
-		}
-
-		return d
-	}
+	used := func() time.Duration { return must.Get(figures.CPUTime(os.Getpid())) }
 	began, over := used(), make(chan struct{})
 	go func() {
 		for {
@@ -109,7 +103,7 @@ func newWorld(p *plan, verbose bool) *world {
 		keep = 0 // all
 	}
 
-	w := &world{plan: p, book: newBook(keep), began: time.Now(), over: make(chan struct{}), server: simapi.New(kinds()...)}
+	w := &world{plan: p, book: &book{began: time.Now(), keep: keep}, began: time.Now(), over: make(chan struct{}), server: simapi.New(kinds()...)}
 	if verbose && os.Getenv("SIMULATION_LOG") != "" {
 		w.log = os.Stderr
 	}
