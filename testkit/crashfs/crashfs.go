@@ -59,6 +59,7 @@ type FS struct {
 	reads   map[string]error
 	crashAt int // the last operation before the crash; negative: no crash
 	onCrash func()
+	before  func() // each operation
 }
 
 var _ atomicfile.FS = (*FS)(nil)
@@ -169,6 +170,14 @@ func (f *FS) OnCrash(call func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onCrash = call
+}
+
+// BeforeEach sets what is called before each operation, while the file system
+// is locked. It may panic.
+func (f *FS) BeforeEach(call func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before = call
 }
 
 // Crashed reports whether an operation came after the crash.
@@ -301,6 +310,10 @@ func survivingData(n *node, at string, choose Choice) []byte {
 
 // begin counts an operation and returns its injected error.
 func (f *FS) begin(op Op, name string) error {
+	if f.before != nil {
+		f.before()
+	}
+
 	f.log = append(f.log, string(op)+" "+name)
 	n := len(f.log)
 	if f.crashAt >= 0 && n > f.crashAt {

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
@@ -23,79 +22,15 @@ import (
 // errKilled is the panic of a killed run.
 var errKilled = errors.New("killed")
 
-// kill ends a run before one of its steps (a change on disk or in systemd), or
-// after a change in systemd.
-type kill struct {
-	at, steps int
-}
-
-func (k *kill) step() {
-	if k.steps++; k.steps >= k.at { // also of what is deferred
-		panic(errKilled)
-	}
-}
-
-type killedFS struct {
-	atomicfile.FS
-	*kill
-}
-
-type killedFile struct {
-	atomicfile.File
-	*kill
-}
-
-func (f killedFS) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
-	f.step()
-	file, err := f.FS.Create(name, mode)
-	return killedFile{file, f.kill}, err
-}
-
-func (f killedFS) Mkdir(name string, mode fs.FileMode) error { f.step(); return f.FS.Mkdir(name, mode) }
-func (f killedFS) Rename(from, to string) error              { f.step(); return f.FS.Rename(from, to) }
-func (f killedFS) Remove(name string) error                  { f.step(); return f.FS.Remove(name) }
-func (f killedFS) SyncDir(name string) error                 { f.step(); return f.FS.SyncDir(name) }
-func (f killedFile) Write(p []byte) (int, error)             { f.step(); return f.File.Write(p) }
-func (f killedFile) Sync() error                             { f.step(); return f.File.Sync() }
-
-type killedManager struct {
-	Manager
-	*kill
-}
-
-func (m killedManager) Reload(ctx context.Context) error {
-	m.step()
-	defer m.step()
-	return m.Manager.Reload(ctx)
-}
-
-func (m killedManager) Restart(ctx context.Context, name string) error {
-	m.step()
-	defer m.step()
-	return m.Manager.Restart(ctx, name)
-}
-
-func (m killedManager) StartTransient(ctx context.Context, name, description string, first, argv []string) error {
-	m.step()
-	defer m.step()
-	return m.Manager.StartTransient(ctx, name, description, first, argv)
-}
-
-func (m killedManager) Stop(ctx context.Context, name string) error {
-	m.step()
-	defer m.step()
-	return m.Manager.Stop(ctx, name)
-}
-
 // run is Install or Uninstall.
 type run func(*Host, context.Context, Request) (string, error)
 
 // killed makes a run and kills it before step at; false: it has fewer steps.
 func (m *model) killed(at int, do run, r Request) (was bool, err error) {
-	k := &kill{at: at}
-	host := m.Host
-	host.FS, host.Manager = killedFS{m.FS, k}, killedManager{m.Manager, k}
+	m.steps, m.killAt = 0, at
+	m.disk.BeforeEach(m.step)
 	defer func() {
+		m.killAt = 0
 		if r := recover(); r == errKilled {
 			was = true
 		} else if r != nil {
@@ -103,7 +38,15 @@ func (m *model) killed(at int, do run, r Request) (was bool, err error) {
 		}
 	}()
 
-	return false, assert.Err(do(&host, m.t.Context(), r))
+	return false, assert.Err(do(&m.Host, m.t.Context(), r))
+}
+
+// step is called before each change on disk, and before and after each in
+// systemd.
+func (m *model) step() {
+	if m.steps++; m.killAt > 0 && m.steps >= m.killAt { // also of what is deferred
+		panic(errKilled)
+	}
 }
 
 // bad is a flag with which an agent exits.
@@ -123,6 +66,8 @@ type model struct {
 	guard      []string // the command that waits for the installer's end; nil: none
 	running    []string // that of what runs; nil: it is in a crash loop
 	invocation int
+
+	steps, killAt int // the step before which the run is killed; 0: none
 }
 
 // newModel returns a node whose unit runs a plain kubelet. Models can use the
@@ -265,21 +210,29 @@ func (m *model) Unit(context.Context, string) (Unit, error) {
 func (m *model) Kubelets(context.Context) ([]string, error) { return nil, nil }
 
 func (m *model) Reload(context.Context) error {
+	m.step()
+	defer m.step()
 	m.read, m.dropIns = m.onDisk()
 	return nil
 }
 
 func (m *model) StartTransient(_ context.Context, _, _ string, _, argv []string) error {
+	m.step()
+	defer m.step()
 	m.guard = argv
 	return nil
 }
 
 func (m *model) Stop(context.Context, string) error {
+	m.step()
+	defer m.step()
 	m.guard = nil
 	return nil
 }
 
 func (m *model) Restart(context.Context, string) error {
+	m.step()
+	defer m.step()
 	m.starts()
 	if m.running == nil {
 		return errors.New("the job has failed")

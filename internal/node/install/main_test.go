@@ -15,8 +15,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,12 +24,14 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/machine"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // shared is the machine that all tests use.
@@ -64,13 +66,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func fail(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(9)
-	}
-}
-
 // mode returns how a stand-in must behave, from a file beside its program.
 func mode(name string) string {
 	raw, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[0]), name+".mode"))
@@ -99,27 +94,15 @@ func beKubelet() {
 		os.Exit(1)
 	}
 
-	var listener net.Listener
-	for deadline := time.Now().Add(10 * time.Second); ; { // the one before may still be there
-		var err error
-		if listener, err = net.Listen("tcp", flagValue(os.Args, "healthz")); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			fail(err)
-		}
-
-		time.Sleep(time.Millisecond)
+	address, deadline := flagValue(os.Args, "healthz"), time.Now().Add(10*time.Second)
+	listener, err := net.Listen("tcp", address)
+	for ; err != nil && time.Now().Before(deadline); listener, err = net.Listen("tcp", address) {
+		time.Sleep(time.Millisecond) // the one before may still be there
 	}
 
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
-	go func() {
-		<-term
-		os.Exit(0)
-	}()
+	must.OK(err)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
-	fail(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	must.OK(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		with := map[bool]string{true: "unwell with agent", false: "unwell without agent"}[os.Getenv("AGENT") != ""]
 		if is := mode("kubelet"); is == "unwell" || is == with {
 			http.Error(w, "not well", http.StatusInternalServerError)
@@ -130,7 +113,7 @@ func beKubelet() {
 	})))
 }
 
-// beAgent runs a kubelet.
+// beAgent runs a kubelet, which ends with it.
 func beAgent() {
 	switch mode("agent") {
 	case "exit":
@@ -140,28 +123,13 @@ func beAgent() {
 		time.Sleep(time.Hour) // select {} would be a deadlock, and an exit
 	}
 
-	var kubelet []string
-	for i, arg := range os.Args {
-		if arg == "--" {
-			kubelet = os.Args[i+1:]
-		}
-	}
-
+	kubelet := os.Args[slices.Index(os.Args, "--")+1:]
 	cmd := exec.Command(kubelet[0], kubelet[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "AGENT=1", "NOTIFY_SOCKET=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	fail(cmd.Start())
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
-	go func() {
-		<-term
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-	}()
-	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		fail(err)
-	}
-
+	must.OK(cmd.Start())
+	must.Get(daemon.SdNotify(false, daemon.SdNotifyReady))
 	_ = cmd.Wait()
 	os.Exit(0)
 }
@@ -170,14 +138,12 @@ func beAgent() {
 // and delays the end of the authentication until more data follows: as if
 // systemd had been busy until then.
 func beBusy() {
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[1]})
-	fail(err)
-	fail(listener.SetDeadline(time.Now().Add(time.Minute))) // in case the client never connects
+	listener := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[1]}))
+	must.OK(listener.SetDeadline(time.Now().Add(time.Minute))) // in case the client never connects
 	fmt.Println("listening")
 	var relays sync.WaitGroup
 	for range 2 {
-		client, err := listener.Accept()
-		fail(err)
+		client := must.Get(listener.Accept())
 		relays.Go(func() { relayBusy(client) })
 	}
 
@@ -186,8 +152,7 @@ func beBusy() {
 }
 
 func relayBusy(client net.Conn) {
-	systemd, err := net.Dial("unix", "/run/systemd/private")
-	fail(err)
+	systemd := must.Get(net.Dial("unix", "/run/systemd/private"))
 	go func() { _, _ = io.Copy(client, systemd) }()
 	var pending []byte
 	for buffer := make([]byte, 4096); ; {
@@ -199,8 +164,7 @@ func relayBusy(client net.Conn) {
 			continue
 		}
 
-		_, err = systemd.Write(pending)
-		fail(err)
+		must.Get(systemd.Write(pending))
 		pending = nil
 	}
 }
@@ -241,50 +205,36 @@ func newMachine(t *testing.T) *machine.Machine {
 	if errors.Is(shared.err, machine.ErrUnsupported) {
 		t.Skip(shared.err)
 	}
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
 
+	assert.NoError(t, shared.err)
 	return shared.m
 }
-
-// The unit of the kubelet of a kubeadm node, and its drop-in.
-const (
-	kubeadmUnit = `[Unit]
-Description=kubelet: The Kubernetes Node Agent
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-ExecStart=/usr/bin/kubelet
-Restart=always
-StartLimitInterval=0
-RestartSec=10
-
-[Install]
-WantedBy=multi-user.target
-`
-	kubeadmDropIn = `# Note: This dropin only works with kubeadm and kubelet v1.11+
-[Service]
-Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=DIR/kubelet.conf"
-Environment="KUBELET_CONFIG_ARGS=--healthz=HEALTHZ"
-EnvironmentFile=-DIR/kubeadm-flags.env
-EnvironmentFile=-DIR/default
-ExecStart=
-ExecStart=DIR/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
-  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-`
-)
 
 // newNode starts a kubeadm node.
 func newNode(t *testing.T) *node {
 	n := bareNode(t)
-	n.write(machine.Lib+"/"+n.unit, kubeadmUnit)
-	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn)
-	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--node-ip=192.0.2.1 --label='a b'\"") // a last line without its end
+	n.unpack("testdata/platforms/kubeadm.txtar")
+	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--healthz=HEALTHZ --label='a b'\"") // a last line without its end
 	n.start()
 
 	return n
+}
+
+// unpack writes the unit files of a file in testdata, and returns its want.
+func (n *node) unpack(units string) (want string) {
+	n.t.Helper()
+	dirs := map[string]string{"etc": n.m.Path(machine.Etc), "run": n.m.Path(machine.Run), "lib": n.m.Path(machine.Lib), "files": n.dir}
+	for _, f := range assert.Value(txtar.ParseFile(units))(n.t).Files {
+		dir, name, found := strings.Cut(f.Name, "/")
+		if !found {
+			want = strings.TrimSpace(string(f.Data))
+			continue
+		}
+
+		n.put(filepath.Join(dirs[dir], strings.Replace(name, "kubelet.service", n.unit, 1)), string(f.Data))
+	}
+
+	return want
 }
 
 // bareNode has programs, but no unit yet.
@@ -320,7 +270,6 @@ func bareNode(t *testing.T) *node {
 			_ = os.RemoveAll(m.Path(d + "/" + n.unit + ".d"))
 		}
 
-		_ = exec.Command("umount", filepath.Join(n.dir, "bin")).Run() // if a test has mounted something there, and failed
 		_ = os.RemoveAll(n.dir)
 		if t.Failed() {
 			t.Log(n.out.String())
@@ -373,23 +322,7 @@ func (n *node) well() {
 }
 
 func healthy(ctx context.Context, address string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
-	if err != nil {
-		return err
-	}
-
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return errors.New("not well")
-	}
-
-	return nil
+	return localcluster.Probe(ctx, "http://"+address)
 }
 
 // check stands in for the agent's checks.
@@ -449,6 +382,19 @@ func (n *node) atWork(do func(*node)) {
 		return filepath.Join(n.dir, "evenkeel-agent"), nil
 	}
 }
+
+// restarting calls a function before each restart of a unit.
+type restarting struct {
+	Manager
+	before func()
+}
+
+func (r restarting) Restart(ctx context.Context, name string) error {
+	r.before()
+	return r.Manager.Restart(ctx, name)
+}
+
+func (n *node) atRestart(do func()) { n.Manager = restarting{n.Manager, do} }
 
 // installs requires a successful install.
 func (n *node) installs() {

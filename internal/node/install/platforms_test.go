@@ -8,10 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 // Each file in testdata/platforms has the unit files of a platform in the shape
@@ -26,18 +23,7 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 	for _, unit := range units {
 		t.Run(filepath.Base(unit), func(t *testing.T) {
 			n := bareNode(t)
-			dirs := map[string]string{"etc": n.m.Path(machine.Etc), "run": n.m.Path(machine.Run), "lib": n.m.Path(machine.Lib), "files": n.dir}
-			want := ""
-			for _, f := range assert.Value(txtar.ParseFile(unit))(t).Files {
-				dir, name, found := strings.Cut(f.Name, "/")
-				if !found {
-					want = strings.TrimSpace(string(f.Data))
-					continue
-				}
-
-				n.put(filepath.Join(dirs[dir], strings.Replace(name, "kubelet.service", n.unit, 1)), string(f.Data))
-			}
-
+			want := n.unpack(unit)
 			if words, refused := strings.CutPrefix(want, "refused: "); refused {
 				n.systemctl("daemon-reload")
 				n.refused(words)

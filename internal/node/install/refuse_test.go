@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ func (n *node) refused(words ...string) {
 	before := n.invocation()
 	_, err := n.install()
 	for _, w := range words {
-		w = strings.NewReplacer("UNIT", n.unit, "DIR", n.dir, "ETC", n.m.Path(machine.Etc), "LIB", n.m.Path(machine.Lib)).Replace(w)
+		w = strings.NewReplacer("UNIT", n.unit, "ETC", n.m.Path(machine.Etc), "LIB", n.m.Path(machine.Lib)).Replace(n.filled(w))
 		assert.That(n.t, err != nil && strings.Contains(err.Error(), w), "error %v\nwant %s", err, w)
 	}
 
@@ -43,7 +42,7 @@ func TestUnitThatCannotBeWrappedIsRefused(t *testing.T) {
 		{"a prefix in quotes", "[Service]\nExecStart=\nExecStart=\"-DIR/kubelet\" --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf has a prefix within quotes"},
 		{"no path", "[Service]\nExecStart=\nExecStart=kubelet --healthz=HEALTHZ\n", "UNIT runs \"kubelet\": use the absolute path in ETC/UNIT.d/50-a.conf"},
 		{"a $ in the path", "[Service]\nExecStart=\nExecStart=DIR/kubelet$$x --healthz=HEALTHZ\n", "and a $ cannot be preserved"},
-		{"flags that the agent refuses", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--bad=1\n", "the agent refuses the kubelet of UNIT: bad is no flag of a kubelet"},
+		{"flags that the agent refuses", "[Service]\nExecStart=\nExecStart=DIR/kubelet --healthz=HEALTHZ --bad=1\n", "the agent refuses the kubelet of UNIT: bad is no flag of a kubelet"},
 		{"a root of its own", "[Service]\nRootDirectory=/srv\n", "UNIT runs in another root directory (/srv), which does not contain the agent"},
 		{"Type=forking", "[Service]\nType=forking\n", "UNIT is of Type=forking, which a kubelet cannot have"},
 		{"two commands", "[Service]\nExecStart=DIR/kubelet\n", "systemd cannot load UNIT (bad-setting): "},
@@ -100,7 +99,7 @@ func TestUnhealthyNodeIsRefused(t *testing.T) {
 		words string
 	}{
 		{"the unit is stopped", func(n *node) { n.systemctl("stop", n.unit) }, "UNIT is inactive (dead) before the install: nothing was changed; fix that first, then install"},
-		{"the kubelet is not healthy", func(n *node) { n.beside("kubelet.mode", "unwell") }, "the kubelet of UNIT is not healthy before the install (not well): nothing was changed"},
+		{"the kubelet is not healthy", func(n *node) { n.beside("kubelet.mode", "unwell") }, "the kubelet of UNIT is not healthy before the install (http://HEALTHZ answers 500 Internal Server Error): nothing was changed"},
 		{"the node is not Ready", func(n *node) { n.state.Ready = false }, "node n is not Ready before the install"},
 		{"the API server does not answer", func(n *node) { n.state = source.NodeState{Cause: "connection refused"} }, "cannot see whether node n is Ready (connection refused)"},
 		{"there is no such Node", func(n *node) { n.state.Exists = false }, "Node n does not exist in the API: set the name under which the kubelet registers (-- --node-name=NAME)"},
@@ -196,9 +195,8 @@ func TestDialBusySystemdByPrivateSocket(t *testing.T) {
 	s := assert.Value(Dial(t.Context(), n.dir+"/none", socket))(t)
 	defer s.Close()
 	assert.NoError(t, s.Restart(t.Context(), n.unit))
-	if u, err := s.Unit(t.Context(), n.unit); err != nil || !u.Running() {
-		t.Errorf("%+v, %v", u, err)
-	}
+	u := assert.Value(s.Unit(t.Context(), n.unit))(t)
+	assert.That(t, u.Running(), "%+v", u)
 }
 
 func TestTrialWithoutRecordIsRefusedWithRemedy(t *testing.T) {
@@ -212,23 +210,12 @@ func TestTrialWithoutRecordIsRefusedWithRemedy(t *testing.T) {
 }
 
 func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can mount")
-	}
-
 	n := newNode(t)
-	dir := filepath.Join(n.dir, "bin")
-	assert.NoError(t, os.Mkdir(dir, 0o755))
-	for options, words := range map[string]string{
-		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only; use another directory",
-		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec; use another directory",
-	} {
-		out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput()
-		assert.Must(t, err == nil, "%v: %s", err, out)
+	for options, words := range map[string]string{"ro": "read-only", "noexec": "noexec"} {
+		dir := mounted(t, "tmpfs", options+",mode=755")
 		n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: dir}.Place
-		n.refused("the agent cannot be copied to " + dir + " (another directory: --bin-dir): " + words)
-		out, err = exec.Command("umount", dir).CombinedOutput()
-		assert.Must(t, err == nil, "%v: %s", err, out)
+		n.refused("the agent cannot be copied to " + dir + " (another directory: --bin-dir): " +
+			"directory " + dir + " is on a file system of the host that is mounted " + words + "; use another directory")
 	}
 
 	n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: "bin"}.Place
@@ -265,27 +252,16 @@ func TestInterruptedInstallIsTakenBack(t *testing.T) {
 	tree, command := n.digest(), n.command()
 	n.beside("agent.mode", "never ready")
 	ctx, cancel := context.WithCancel(t.Context())
-	r := n.request()
-	r.Timing.Timeout = time.Minute
-	n.Manager = cancelling{n.manager, cancel}
-	_, err := n.Install(ctx, r)
+	n.atRestart(func() {
+		go func() {
+			for ctx.Err() == nil {
+				if u, err := n.manager.Unit(ctx, n.unit); err == nil && u.ActiveState == "activating" {
+					cancel()
+				}
+			}
+		}()
+	})
+	_, err := n.Install(ctx, n.request())
 	assert.That(t, errors.Is(err, ErrTakenBack) && strings.Contains(err.Error(), "context canceled") && n.digest() == tree && n.command() == command,
 		"error %v, runs %s", err, n.command())
-}
-
-// cancelling interrupts a run during a restart of the unit.
-type cancelling struct {
-	Manager
-	cancel context.CancelFunc
-}
-
-func (c cancelling) Restart(ctx context.Context, name string) error {
-	go func() {
-		for ctx.Err() == nil {
-			if u, err := c.Unit(ctx, name); err == nil && u.ActiveState == "activating" {
-				c.cancel()
-			}
-		}
-	}()
-	return c.Manager.Restart(ctx, name)
 }

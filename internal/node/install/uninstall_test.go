@@ -56,16 +56,16 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	n.beside("kubelet.mode", "unwell without agent")
 	r := n.request()
 	r.Attempt, r.Timing.Timeout = "pod-1", 3*time.Second
-	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "uninstall of "+n.unit+": taken back: not healthy within 3s: not well") {
-		t.Errorf("error %v", err)
-	}
+	_, err := n.Uninstall(t.Context(), r)
+	assert.Is(t, err, ErrTakenBack)
+	assert.ErrorHas(t, err, "uninstall of "+n.unit+": taken back: not healthy within 3s: http://"+n.healthz+" answers 500 ")
 
 	n.well()
 	n.is(with, tree)
 	running := n.invocation()
-	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "is not repeated") || n.invocation() != running {
-		t.Errorf("the same attempt again: %v", err)
-	}
+	_, err = n.Uninstall(t.Context(), r)
+	assert.That(t, errors.Is(err, ErrTakenBack) && strings.Contains(err.Error(), "is not repeated") && n.invocation() == running,
+		"the same attempt again: %v", err)
 
 	n.Check = func(ctx context.Context, flags, kubelet []string, plain bool) (Checked, error) {
 		if plain {
@@ -84,9 +84,9 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	n.beside("kubelet.mode", "exit")
 	r.Force = true
 	words, err := n.Uninstall(t.Context(), r)
-	if want := n.DropIn(n.unit) + " was removed, and " + n.unit + " is as unhealthy as before: "; err != nil || !strings.HasPrefix(words, want) || n.digest() != plain {
-		t.Errorf("%q, %v, want %q; unit files changed: %t", words, err, want, n.digest() != plain)
-	}
+	want = n.DropIn(n.unit) + " was removed, and " + n.unit + " is as unhealthy as before: "
+	assert.That(t, err == nil && strings.HasPrefix(words, want), "%q, %v, want %q", words, err, want)
+	assert.Equal(t, n.digest(), plain, "the digest of the unit files")
 	n.ends("nothing to do")(n.uninstall())
 }
 
@@ -116,10 +116,8 @@ func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 
 	n.systemctl("daemon-reload")
 	r.DryRun, r.Force = false, true
-	if words, err := n.Uninstall(t.Context(), r); err != nil || !strings.HasPrefix(words, n.DropIn(n.unit)+" was removed; ") {
-		t.Errorf("%q, %v", words, err)
-	}
-
+	words := assert.Value(n.Uninstall(t.Context(), r))(t)
+	assert.That(t, strings.HasPrefix(words, n.DropIn(n.unit)+" was removed; "), "%q", words)
 	assert.Is(t, assert.Err(os.Stat(n.DropIn(n.unit))), os.ErrNotExist, "the drop-in is left")
 }
 
@@ -141,10 +139,9 @@ func TestSELinuxLabelIsChecked(t *testing.T) {
 	program, enforce := filepath.Join(dir, "evenkeel-agent"), filepath.Join(dir, "enforce")
 	assert.NoError(t, errors.Join(os.WriteFile(program, []byte("x"), 0o755), os.WriteFile(enforce, []byte("1"), 0o644)))
 	p := Program{Path: program, BinDir: dir, Enforce: enforce}
-	if _, err := p.Place(false); err == nil || !strings.HasPrefix(err.Error(), "SELinux enforces, and "+program+" has no label (no data available): restorecon "+program) {
-		t.Errorf("no label: %v", err)
-	}
-
+	_, err := p.Place(false)
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "SELinux enforces, and "+program+" has no label (no data available): restorecon "+program),
+		"no label: %v", err)
 	for label, words := range map[string]string{
 		"system_u:object_r:bin_t:s0":             "",
 		"system_u:object_r:kubelet_exec_t:s0":    "",

@@ -54,10 +54,8 @@ func (n *node) verified() {
 	}
 
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+strings.Join(dirs, ":"))
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-		n.t.Errorf("systemd-analyze verify: %v\n%s", err, out)
-	}
-
+	out, err := cmd.CombinedOutput()
+	assert.That(n.t, err == nil && len(out) == 0, "systemd-analyze verify: %v\n%s", err, out)
 	settings := n.systemctl("show", n.unit, "--property=Type,NotifyAccess,KillMode,Restart,OOMPolicy,OOMScoreAdjust,StartLimitIntervalUSec,TimeoutStopUSec,TimeoutStartUSec,StateDirectory,StateDirectoryMode,RuntimeDirectoryMode")
 	for _, want := range []string{
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "OOMPolicy=continue", "OOMScoreAdjust=-999", "StartLimitIntervalUSec=0",
@@ -80,14 +78,14 @@ func TestAnUpgradeFollowsTheFlagsAndTheUnit(t *testing.T) {
 
 	// The kubelet's own unit gets another flag: the next install updates the
 	// drop-in.
-	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --kubeconfig=k --healthz=HEALTHZ --newer\n")
+	own := machine.Lib + "/" + n.unit + ".d/10-kubeadm.conf"
+	n.write(own, "[Service]\nExecStart=\nExecStart=DIR/kubelet --kubeconfig=k --healthz=HEALTHZ --newer\n")
 	n.systemctl("daemon-reload")
 	assert.NoError(t, assert.Err(n.install()))
 	assert.Equal(t, n.command(), fmt.Sprintf("%s/evenkeel-agent|--new|--|%[1]s/kubelet|--kubeconfig=k|--healthz=%s|--newer", n.dir, n.healthz))
 	running := n.invocation()
-	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --healthz=HEALTHZ --bad=1\n")
+	n.write(own, "[Service]\nExecStart=\nExecStart=DIR/kubelet --healthz=HEALTHZ --bad=1\n")
 	n.systemctl("daemon-reload")
-	if _, err := n.install(); err == nil || !strings.Contains(err.Error(), "the agent refuses the kubelet's new command line: bad is no flag of a kubelet") || n.invocation() != running {
-		t.Errorf("a command line that the agent refuses: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(n.install()), "the agent refuses the kubelet's new command line: bad is no flag of a kubelet")
+	assert.Equal(t, n.invocation(), running, "the invocation")
 }
