@@ -45,9 +45,8 @@ func TestPutKeepsTheSameBytesAndMakesThemDurable(t *testing.T) {
 
 	fsys.Heal()
 	before := fsys.Operations()
-	if _, err := s.Put("uid-a", data); err != nil || fsys.Operations() != before+1 {
-		t.Errorf("%q, %v", fsys.Log()[before:], err)
-	}
+	assert.OK(t, assert.Err(s.Put("uid-a", data)))
+	assert.Equal(t, fsys.Operations(), before+1, "operations")
 	got, err := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Get(trial.Config{Revision: "uid-a"})
 	assert.That(t, err == nil && bytes.Equal(got, data), "after a power cut: %s, %v", got, err)
 }
@@ -115,14 +114,14 @@ func TestCorruptCheckpointIsSetAsideAndReplacedByANewOne(t *testing.T) {
 		}
 
 		fsys.FailFrom(1, syscall.EROFS)
-		if _, err := s.Get(c); !errors.Is(err, checkpoint.ErrCorrupt) || !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "cannot set it aside") {
-			t.Errorf("%s, read-only: %v", name, err)
-		}
+		_, err := s.Get(c)
+		assert.That(t, errors.Is(err, checkpoint.ErrCorrupt) && errors.Is(err, syscall.EROFS) && strings.Contains(err.Error(), "cannot set it aside"),
+			"%s, read-only: %v", name, err)
 
 		fsys.Heal()
-		if _, err := s.Get(c); !errors.Is(err, checkpoint.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) || !strings.HasSuffix(err.Error(), "uid-a.corrupt") {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err = s.Get(c)
+		assert.That(t, errors.Is(err, checkpoint.ErrCorrupt) && strings.Contains(err.Error(), tt.want) && strings.HasSuffix(err.Error(), "uid-a.corrupt"),
+			"%s: %v", name, err)
 		assert.That(t, read(t, fsys, "checkpoints/uid-a.corrupt") == string(tt.content), "%s: it was not set aside", name)
 		assert.Is(t, assert.Err(s.Get(c)), checkpoint.ErrNotFound, name, "again")
 		assert.Returns(t, digest, name, "healed")(s.Put("uid-a", good))

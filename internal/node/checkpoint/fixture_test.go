@@ -6,7 +6,6 @@ package checkpoint_test
 import (
 	"fmt"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,13 +65,13 @@ func full() trial.State {
 	}
 }
 
-func open(t *testing.T, fsys atomicfile.FS) *checkpoint.Store {
+func open(t assert.T, fsys atomicfile.FS) *checkpoint.Store {
 	t.Helper()
 	return assert.Value(checkpoint.Open(fsys, dir, version, nil))(t)
 }
 
 // saved returns a disk with a saved state, and the store on it.
-func saved(t *testing.T, state trial.State) (*crashfs.FS, *checkpoint.Store) {
+func saved(t assert.T, state trial.State) (*crashfs.FS, *checkpoint.Store) {
 	t.Helper()
 	fsys := crashfs.New()
 	s := open(t, fsys)
@@ -91,7 +90,7 @@ func loads(t assert.T, s *checkpoint.Store, want trial.State, about ...any) {
 	assert.NoDiff(t, cmp.Diff(want, got), about...)
 }
 
-func read(t *testing.T, fsys atomicfile.FS, name string) string {
+func read(t assert.T, fsys atomicfile.FS, name string) string {
 	t.Helper()
 	return string(assert.Value(fsys.ReadFile(dir + "/" + name))(t))
 }

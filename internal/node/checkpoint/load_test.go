@@ -4,9 +4,9 @@
 package checkpoint_test
 
 import (
-	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -215,9 +215,8 @@ func TestUnreadableRecordIsNotReplaced(t *testing.T) {
 			next.Promoted = append(next.Promoted, trial.Promotion{Revision: "uid-n", Time: noon})
 			next.Startups = nil
 			err := s.Save(next)
-			if !errors.Is(err, cause) || !strings.Contains(err.Error(), file[strings.LastIndex(file, "/")+1:]+": it could not be read and is not replaced") {
-				t.Errorf("%s: save: %v", file, err)
-			}
+			assert.Is(t, err, cause, file, "save")
+			assert.ErrorHas(t, err, path.Base(file)+": it could not be read and is not replaced")
 			assert.That(t, read(t, fsys, file) == was, "%s was replaced", file)
 			assert.That(t, file == version+"/startups" || !strings.Contains(read(t, fsys, version+"/startups"), "2026"),
 				"%s kept the other records from being saved", file)
@@ -234,11 +233,9 @@ func TestFailureToSetAsideIsReported(t *testing.T) {
 	s := open(t, fsys)
 	fsys.FailFrom(1, syscall.EROFS)
 	got, problems := s.Load()
-	if got.Current != full().LastKnownGood || len(problems) != 1 || problems[0].SetAside != "" ||
-		!strings.Contains(problems[0].What, "cannot set it aside") || !strings.Contains(problems[0].String(), "current: corrupt: ") {
-		t.Errorf("%+v, %v", got.Current, problems)
-	}
-
+	assert.That(t, got.Current == full().LastKnownGood && len(problems) == 1 && problems[0].SetAside == "" &&
+		strings.Contains(problems[0].What, "cannot set it aside") && strings.Contains(problems[0].String(), "current: corrupt: "),
+		"%+v, %v", got.Current, problems)
 	assert.Is(t, s.Save(full()), syscall.EROFS, "save")
 
 	fsys.Heal()
@@ -315,10 +312,8 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 			assert.Must(t, len(problems) == 1 && problems[0].File == "last-known-good", "%v", problems)
 
 			if tt.want == "" {
-				if got.LastKnownGood != (trial.AdoptedConfig{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
-					t.Errorf("%+v, %v", got.LastKnownGood, problems)
-				}
-
+				assert.Equal(t, got.LastKnownGood, trial.AdoptedConfig{})
+				assert.That(t, strings.HasSuffix(problems[0].What, "using the local configuration, which is always good"), "%v", problems)
 				return
 			}
 
@@ -358,9 +353,8 @@ func TestEmptiedLastKnownGoodMeansLocal(t *testing.T) {
 		got, problems := s.Load()
 		assert.That(t, got.LastKnownGood.Revision == want && got.Current.Revision == "uid-b" && len(problems) == 1,
 			"%q: last-known-good is %q, current %q, %v", content, got.LastKnownGood.Revision, got.Current.Revision, problems)
-		if want == "" && problems[0].String() != "last-known-good: the file is empty; using the local configuration, which is always good" {
-			t.Errorf("%q: %s", content, problems[0])
-		}
+		empty := problems[0].String() == "last-known-good: the file is empty; using the local configuration, which is always good"
+		assert.Equal(t, empty, want == "", content, problems[0])
 		assert.NoError(t, s.Save(got))
 		loads(t, open(t, fsys), got, content, "saved")
 	}

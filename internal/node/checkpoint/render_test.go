@@ -77,9 +77,9 @@ func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 		}
 
 		assert.Must(t, err != nil || fsys.Operations() >= n, "no operation was left to fail")
-		if s := open(t, fsys); len(s.Rendered()) != 1 || len(rendered(t, fsys, dir+"/rendered")) != len(got) {
-			t.Errorf("operation %d failed: leftovers stay: %v", n, rendered(t, fsys, dir+"/rendered"))
-		}
+		s = open(t, fsys)
+		all := rendered(t, fsys, dir+"/rendered")
+		assert.That(t, len(s.Rendered()) == 1 && len(all) == len(got), "operation %d failed: leftovers stay: %v", n, all)
 		if err == nil && n > 20 {
 			return
 		}

@@ -19,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
@@ -155,35 +154,17 @@ func TestDiskErrorNamesTheFileAndALaterSaveCompletes(t *testing.T) {
 	}
 }
 
-func TestRecordWithAFailedSyncIsWrittenAgain(t *testing.T) {
-	for name, next := range changesOfOneRecord() {
-		fsys, s := saved(t, full())
-		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-		err := s.Save(next)
-		assert.Must(t, errors.Is(err, syscall.EIO) && strings.Contains(err.Error(), "sync its directory"), "%v", err)
-		// Also if the records were loaded in between, with another failed sync.
-		_, problems := s.Load()
-		assert.Must(t, len(problems) == 0, "%v", problems)
-
-		fsys.Heal()
-		assert.NoError(t, s.Save(next))
-
-		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), next, name, "after a power cut")
-	}
-}
-
 func TestLoadReturnsWhatWasSaved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyState(t)
 		fsys := crashfs.New()
-		s := assert.Value(checkpoint.Open(fsys, dir, version, nil))(t)
+		s := open(t, fsys)
 		s.Load()
 		for _, state := range []trial.State{anyState(t), want} {
 			assert.NoError(t, s.Save(state))
 		}
 
-		s = assert.Value(checkpoint.Open(fsys.Reboot(crashfs.Choices["all lost"]), dir, version, nil))(t)
-		loads(t, s, want)
+		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), want)
 	})
 }
 

@@ -49,18 +49,15 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	})
 	want := []string{"checkpoints/uid-b", "component-version", "current", "forget-requests/uid-c", "last-known-good", "rendered/uid-b/kubelet",
 		"rendered/uid-b/kubelet.conf.d/10.conf", "revoked", "temporary", version + "/bad-configs", version + "/promoted", version + "/startups", version + "/trial"}
-	if diff := cmp.Diff(want, found); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
+	assert.NoError(t, err)
+	assert.NoDiff(t, cmp.Diff(want, found))
 
 	s = assert.Value(checkpoint.Open(atomicfile.OS{}, dir, version, nil))(t)
 	loads(t, s, state)
-	if data, err := s.Get(state.Current.Config); err != nil || !bytes.Equal(data, configMap("uid-b", "x")) {
-		t.Errorf("%s, %v", data, err)
-	}
-	if v, err := checkpoint.ReadOnly(atomicfile.OS{}, dir, ""); err != nil || v.Version != version || cmp.Diff(state, v.State) != "" {
-		t.Errorf("%+v, %v", v, err)
-	}
+	assert.Equal(t, string(assert.Value(s.Get(state.Current.Config))(t)), string(configMap("uid-b", "x")))
+	v := assert.Value(checkpoint.ReadOnly(atomicfile.OS{}, dir, ""))(t)
+	assert.Equal(t, v.Version, version)
+	assert.NoDiff(t, cmp.Diff(state, v.State))
 }
 
 func TestSymbolicLinkInPlaceOfARecordIsSetAside(t *testing.T) {
@@ -69,9 +66,8 @@ func TestSymbolicLinkInPlaceOfARecordIsSetAside(t *testing.T) {
 	assert.NoError(t, errors.Join(os.WriteFile(elsewhere, []byte("{}"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "current"))))
 
 	_, problems := s.Load()
-	if len(problems) == 0 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "a symbolic link") {
-		t.Error(problems) // that `revoked` is missing is another one
-	}
+	assert.That(t, len(problems) != 0 && problems[0].SetAside == "current.corrupt" && strings.Contains(problems[0].What, "a symbolic link"),
+		"%v", problems) // that `revoked` is missing is another one
 }
 
 func TestOpenRefusesAnUnsafeDirectory(t *testing.T) {
@@ -88,9 +84,10 @@ func TestOpenRefusesAnUnsafeDirectory(t *testing.T) {
 	} {
 		fsys := crashfs.New()
 		tt.plant(fsys)
-		if s, err := checkpoint.Open(fsys, dir, version, nil); s != nil || err == nil || !strings.Contains(err.Error(), "dynamic config directory: ") || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", name, err, tt.want)
-		}
+		s, err := checkpoint.Open(fsys, dir, version, nil)
+		assert.ErrorHas(t, err, "dynamic config directory: ", name)
+		assert.ErrorHas(t, err, tt.want, name)
+		assert.That(t, s == nil, "%s: it is open", name)
 	}
 
 	link := filepath.Join(t.TempDir(), "link")
