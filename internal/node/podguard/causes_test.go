@@ -110,7 +110,6 @@ func TestPodsThatCountAsUsers(t *testing.T) {
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	for _, tt := range []prediction{
 		{name: "terminating", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted)}, want: "a OutOfcpu"},
-		{name: "terminating before it started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted, func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })}, want: "a OutOfcpu"},
 		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended), aPod("c", oneCPU, completed)}},
 		{name: "terminal with a running container", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, want: "a OutOfcpu"},
 		{name: "terminal with a container that only the runtime knows", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}, want: "a OutOfcpu",
@@ -175,7 +174,6 @@ func TestAllocatableBeforeAndAfter(t *testing.T) {
 	for _, tt := range []prediction{
 		{name: "after", before: nothingReserved, after: more, pods: pod, want: "a OutOfcpu"},
 		{name: "before", before: more, after: nothingReserved, pods: pod, want: "a OutOfcpu"},
-		{name: "neither", before: nothingReserved, after: nothingReserved, pods: pod},
 		{name: "Node", node: func(n *corev1.Node) { n.Status.Allocatable["cpu"] = resource.MustParse("1400m") }, pods: pod, want: "a OutOfcpu"},
 		{name: "pods before", before: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}, want: "a OutOfpods, b OutOfpods"},
 		{name: "smaller machine", input: func(in *Input) { in.Machine.Capacity = quantities("cpu", "1") }, pods: pod, want: "a OutOfcpu"},
@@ -237,6 +235,7 @@ func TestDevices(t *testing.T) {
 	notRunning := func(in *Input) { has("c", 1)(in); in.Running = nil }
 	for _, tt := range []prediction{
 		{name: "running", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("c", 1)},
+		{name: "running again", pods: []*corev1.Pod{aPod("a", nil, gpu, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 })}, input: has("c", 1), in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
 		{name: "other number", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("c", 2), want: "a UnexpectedAdmissionError"},
 		{name: "running without devices", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("d", 1), want: "a OutOfexample.com/gpu"},
 		{name: "completed init container", pods: []*corev1.Pod{aPod("a", nil, initGPU)}, input: has("i", 1), want: "a UnexpectedAdmissionError"},
@@ -297,6 +296,10 @@ func TestPlacement(t *testing.T) {
 	confined := func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
 	}
+	wholly := func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
+	}
+	phase := func(is corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = is } }
 	annotated := func(p *corev1.Pod) {
 		if p.Annotations == nil {
 			p.Annotations = map[string]string{}
@@ -313,9 +316,6 @@ func TestPlacement(t *testing.T) {
 		{name: "port of one address twice", pods: []*corev1.Pod{aPod("a", nil, ports(corev1.ContainerPort{HostPort: 80, HostIP: "10.0.0.1"})), aPod("b", nil, ports(corev1.ContainerPort{HostPort: 80, HostIP: "10.0.0.1"}))}, want: "a NodePorts, b NodePorts"},
 		{name: "ports of the pods only", pods: []*corev1.Pod{aPod("a", nil, ports(port(0, ""))), aPod("b", nil, ports(port(0, "")))}},
 		{name: "port twice in one pod", pods: []*corev1.Pod{aPod("a", nil, ports(port(80, corev1.ProtocolTCP), port(80, corev1.ProtocolTCP)))}},
-		{name: "taint of static pods", node: func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoExecute}}
-		}, pods: []*corev1.Pod{aPod("a", nil, static), aPod("b", nil, critical)}, want: "b TaintToleration"},
 		{name: "affinity to the Node's name", pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 				{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}}}}}}
@@ -325,10 +325,11 @@ func TestPlacement(t *testing.T) {
 		{name: "groups of the image", pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicyMerge)}
 		})}},
+		{name: "groups that the runtime does not report", pods: []*corev1.Pod{aPod("a", nil, strict)}, want: "a SupplementalGroupsPolicyNotSupported"},
 		{name: "groups", pods: []*corev1.Pod{aPod("a", nil, strict)}, node: func(n *corev1.Node) { n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)} }},
 		{name: "groups that the runtime lost", pods: []*corev1.Pod{aPod("a", nil, strict)}, node: func(n *corev1.Node) { n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(false)} }, want: "a SupplementalGroupsPolicyNotSupported"},
 
-		{name: "sysctl that the new configuration forbids", before: somaxconn, after: nothingReserved, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn")), aPod("b", nil, critical, withSysctl("net.core.somaxconn"))}, want: "a SysctlForbidden, b SysctlForbidden"},
+		{name: "sysctl that the new configuration forbids", before: somaxconn, after: nothingReserved, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn")), aPod("b", nil, critical, withSysctl("net.core.somaxconn")), aPod("c", nil, withSysctl("net.ipv4.tcp_syncookies"))}, want: "a SysctlForbidden, b SysctlForbidden"},
 		{name: "sysctl that the new configuration allows", before: nothingReserved, after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn"))}},
 		{name: "sysctl of a name that is no prefix", after: somaxconn, pods: []*corev1.Pod{aPod("a", nil, withSysctl("net.core.somaxconn2"))}, want: "a SysctlForbidden"},
 		{name: "sysctl of a prefix", after: shm, pods: []*corev1.Pod{aPod("a", nil, withSysctl("kernel.shmmax")), aPod("b", nil, withSysctl("kernel.msgmax"))}, want: "b SysctlForbidden"},
@@ -350,7 +351,7 @@ func TestPlacement(t *testing.T) {
 		{name: "no declared features", after: `{"evictionHard":{},"featureGates":{"NodeDeclaredFeatures":false}}`, pods: []*corev1.Pod{aPod("a", nil, hostUsers)}, in: map[int]string{37: "a PodFeatureUnsupported"}},
 
 		{name: "AppArmor of a static pod that runs", pods: []*corev1.Pod{aPod("a", nil, static, confined), aPod("b", nil, static, annotated), aPod("c", nil, static)}, input: noAppArmor, want: "a AppArmor, b AppArmor"},
-		{name: "AppArmor of a pod that has no phase yet", pods: []*corev1.Pod{aPod("a", nil, confined, func(p *corev1.Pod) { p.Status.Phase = "" })}, input: noAppArmor, want: "a AppArmor"},
+		{name: "AppArmor of a pod that does not run yet", pods: []*corev1.Pod{aPod("a", nil, confined, phase("")), aPod("b", nil, wholly, phase(corev1.PodPending)), aPod("c", nil, wholly)}, input: noAppArmor, want: "a AppArmor, b AppArmor"},
 		{name: "AppArmor unconfined", pods: []*corev1.Pod{aPod("a", nil, static, func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}}
 			p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = "unconfined"
