@@ -54,6 +54,12 @@ func Parent(pid int) int {
 	return stat.PPID
 }
 
+// Ended reports whether a process has ended. Its parent may not know yet.
+func Ended(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || bytes.Contains(stat, []byte(") Z "))
+}
+
 // read leaves out processes that have ended.
 func read(dirs []string) (found []Process) {
 	for _, dir := range dirs {

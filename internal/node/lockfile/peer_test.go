@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // contendVar has a Contender, in JSON, for this test binary, started again.
@@ -96,8 +97,8 @@ type peer struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	lines chan string
-	said  []string
+	said  output.Buffer
+	heard int // lines
 }
 
 // patience is the limit for every wait on a busy machine.
@@ -144,24 +145,21 @@ func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer 
 func start(t *testing.T, argv []string, env ...string) *peer {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
+	p := &peer{t: t, cmd: cmd}
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Stderr = os.Stderr
+	cmd.Stdout, cmd.Stderr = &p.said, os.Stderr
 	if slices.Contains(env, tracedVar+"=1") {
 		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
 	}
 
-	stdin := assert.Value(cmd.StdinPipe())(t)
-	stdout := assert.Value(cmd.StdoutPipe())(t)
+	p.stdin = assert.Value(cmd.StdinPipe())(t)
 	assert.NoError(t, cmd.Start())
-	p := &peer{t: t, cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
-	go func() {
-		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
-			p.lines <- scanner.Text()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("process %d said\n%s", p.pid(), p.said.String())
 		}
-
-		close(p.lines)
-	}()
-	t.Cleanup(p.kill)
+	})
 
 	return p
 }
@@ -186,46 +184,28 @@ func (p *peer) release() {
 }
 
 // hears waits for the next line with this prefix.
-func (p *peer) hears(prefix string, words ...string) string {
+func (p *peer) hears(prefix string, words ...string) {
 	p.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case line, ok := <-p.lines:
-			assert.Must(p.t, ok, "ended before %q; output %q", prefix, p.said)
-			p.said = append(p.said, line)
-			if strings.HasPrefix(line, prefix) {
-				for _, w := range words {
-					assert.That(p.t, strings.Contains(line, w), "line %q lacks %q", line, w)
-				}
-
-				return line
+	line := ""
+	assert.Eventually(p.t, fmt.Sprintf("process %d says %q", p.pid(), prefix), func() bool {
+		lines := strings.SplitAfter(p.said.String(), "\n")
+		for ; p.heard < len(lines)-1 && line == ""; p.heard++ { // the last one is not complete
+			if strings.HasPrefix(lines[p.heard], prefix) {
+				line = lines[p.heard]
 			}
-		case <-deadline:
-			p.t.Fatalf("no line %q; output %q", prefix, p.said)
 		}
+
+		return line != ""
+	})
+	for _, w := range words {
+		assert.That(p.t, strings.Contains(line, w), "line %q lacks %q", line, w)
 	}
 }
 
 // saidNothingOf fails if a line with this prefix was printed.
 func (p *peer) saidNothingOf(prefix string) {
 	p.t.Helper()
-	for {
-		select {
-		case line, ok := <-p.lines:
-			if ok {
-				p.said = append(p.said, line)
-				continue
-			}
-		default:
-		}
-
-		break
-	}
-
-	for _, line := range p.said {
-		assert.That(p.t, !strings.HasPrefix(line, prefix), "unexpected line %q", line)
-	}
+	assert.That(p.t, !strings.Contains("\n"+p.said.String(), "\n"+prefix), "unexpected line with %q", prefix)
 }
 
 // queued waits until a process waits for a lock.

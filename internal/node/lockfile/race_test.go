@@ -325,9 +325,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	}
 
 	for _, kind := range kinds {
-		if runs[kind] < handOvers/20 {
-			t.Errorf("%s ran only %d times: the race is not one", kind, runs[kind])
-		}
+		assert.That(t, runs[kind] >= handOvers/20, "%s ran only %d times: the race is not one", kind, runs[kind])
 	}
 }
 
@@ -348,19 +346,5 @@ func TestExactlyOneHolderInARace(t *testing.T) {
 			t.Logf("LOCKFILE_TEST_SEED=%d", seed)
 			race(t, rand.New(rand.NewPCG(seed, uint64(len(kinds)))), kinds, handOvers)
 		})
-	}
-}
-
-func TestRaceVerdictFindsFaults(t *testing.T) {
-	for _, tt := range []struct{ name, record, want string }{
-		{"all is well", "1 v1 on 1\n1 v1 off 5\n2 v2 on 6\n2 v2 SIGKILL 9\n3 v1 on 10\n", "[]"},
-		{"the second lock", "1 v1 TWO 7\n", "[v1 could not have the second lock at 7ns: two at once]"},
-		{"none", "1 v1 on 1\n1 v1 off 5\n2 v2 on 2000000005\n", "[no holder from 5ns for 2s]"},
-		{"a missed open", "1 bootstrap on 1\n2 v1 waits 5\n1 bootstrap off 2000000005\n2 v1 on 2000000006\n",
-			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
-		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},
-	} {
-		wrong, _ := verdict(tt.record, time.Second)
-		assert.That(t, fmt.Sprint(wrong) == tt.want, "%s: %s, want %s", tt.name, wrong, tt.want)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
@@ -53,76 +54,40 @@ func TestMain(m *testing.M) {
 // speak is a child that sends each line of the fifo, a quoted string, as a
 // notification.
 func speak(fifo string) {
-	f, err := os.OpenFile(fifo, os.O_RDWR, 0) // and so it never ends
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(98)
-	}
-
+	f := must.Get(os.OpenFile(fifo, os.O_RDWR, 0)) // and so it never ends
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		text, err := strconv.Unquote(lines.Text())
+		text := must.Get(strconv.Unquote(lines.Text()))
 		if name, ok := strings.CutPrefix(text, "env "); ok {
 			value, set := os.LookupEnv(name)
 			text = fmt.Sprintf("STATUS=%s=%s %v", name, value, set)
 		}
 
-		if err == nil && text == "BARRIER=1" {
-			err = barrier()
+		if text == "BARRIER=1" {
+			barrier()
 			text = "STATUS=barrier passed"
 		}
 
-		if err == nil {
-			_, err = daemon.SdNotify(false, text)
-		}
-
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(97)
-		}
+		must.Get(daemon.SdNotify(false, text))
 	}
 }
 
 // barrier is sd_notify_barrier(3): it sends one end of a pipe and waits until
 // the receiver has closed it.
-func barrier() error {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-
-	err = unix.Sendmsg(fd, []byte("BARRIER=1"), unix.UnixRights(int(w.Fd())),
-		&unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0)
-	if err := errors.Join(err, unix.Close(fd), w.Close(), r.SetReadDeadline(time.Now().Add(deadline))); err != nil {
-		return err
-	}
-	if _, err = r.Read(make([]byte, 1)); err == io.EOF {
-		return nil
-	}
-
-	return fmt.Errorf("the receiver keeps the file descriptor: %v", err)
+func barrier() {
+	r, w := must.Get2(os.Pipe())
+	fd := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
+	must.OK(unix.Sendmsg(fd, []byte("BARRIER=1"), unix.UnixRights(int(w.Fd())),
+		&unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0))
+	must.OK(errors.Join(unix.Close(fd), w.Close(), r.SetReadDeadline(time.Now().Add(deadline))))
+	_, err := r.Read(make([]byte, 1))
+	must.That(err == io.EOF, "the receiver keeps the file descriptor: %v", err)
 }
 
 // beAgent starts a long-running child, prints its process ID and waits to be
 // killed.
 func beAgent() {
-	n, err := NewNotifier(os.Args[1], slog.New(slog.DiscardHandler))
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(96)
-	}
-
-	p, err := Start(exec.Command("/bin/sleep", "1000"), 0, n)
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(95)
-	}
-
-	fmt.Println(p.Pid())
+	n := must.Get(NewNotifier(os.Args[1], slog.New(slog.DiscardHandler)))
+	fmt.Println(must.Get(Start(exec.Command("/bin/sleep", "1000"), 0, n)).Pid())
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
 }
 
@@ -145,8 +110,7 @@ func shortDir(t *testing.T) string {
 func newNotifier(t *testing.T) (*Notifier, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
-	n, err := NewNotifier(shortDir(t), log.logger())
-	assert.Must(t, err == nil, "NewNotifier: %v", err)
+	n := assert.Value(NewNotifier(shortDir(t), log.logger()))(t)
 	t.Cleanup(n.Close)
 
 	return n, log
@@ -256,8 +220,7 @@ func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration
 	t.Cleanup(func() { _ = fifo.Close() })
 	cmd := exec.Command(exe, path)
 	cmd.Env, cmd.Stderr = append(os.Environ(), roleVar+"="+role), os.Stderr
-	p, err := Start(cmd, watchdog, n)
-	assert.Must(t, err == nil, "Start: %v", err)
+	p := assert.Value(Start(cmd, watchdog, n))(t)
 	t.Cleanup(func() { p.Stop(0) })
 
 	return &speaker{Process: p, fifo: fifo}
@@ -275,8 +238,7 @@ func startShell(t *testing.T, n *Notifier, script string) *Process {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stderr = os.Stderr
-	p, err := Start(cmd, 0, n)
-	assert.Must(t, err == nil, "Start: %v", err)
+	p := assert.Value(Start(cmd, 0, n))(t)
 	t.Cleanup(func() { p.Stop(0) })
 
 	return p

@@ -5,20 +5,20 @@ package relay
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
+	"github.com/evenkeel/evenkeel/testkit/output"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 const deadline = 30 * time.Second
@@ -36,19 +36,10 @@ func TestMain(m *testing.M) {
 }
 
 func beAgent(script string) {
-	r, err := Start(os.Stderr, slog.New(slog.DiscardHandler))
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-
+	r := must.Get(Start(os.Stderr, slog.New(slog.DiscardHandler)))
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stderr = r.Input()
-	if err := cmd.Start(); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-
+	must.OK(cmd.Start())
 	fmt.Println(cmd.Process.Pid)
 	_ = cmd.Wait()
 	fmt.Printf("%q\n", r.Lines(deadline))
@@ -82,9 +73,8 @@ func startAgent(t *testing.T, to *os.File, script string) *agent {
 
 // sink is a destination that is read all the time.
 type sink struct {
-	file *os.File // the end to write to
-	mu   sync.Mutex
-	got  bytes.Buffer
+	output.Buffer
+	file *os.File      // the end to write to
 	done chan struct{} // closed at the end of the file
 }
 
@@ -110,18 +100,6 @@ func newSink(t *testing.T) *sink {
 	return s
 }
 
-func (s *sink) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.got.Write(p)
-}
-
-func (s *sink) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.got.String()
-}
-
 // ended waits until no process has the file open any more, and returns what was
 // written.
 func (s *sink) ended(t *testing.T) string {
@@ -133,7 +111,7 @@ func (s *sink) ended(t *testing.T) string {
 		t.Fatalf("after %v the destination is still open", deadline)
 	}
 
-	return s.text()
+	return s.String()
 }
 
 func startRelay(t *testing.T, to *os.File, log io.Writer) *Relay {
@@ -155,17 +133,11 @@ func run(t *testing.T, r *Relay, script string) string {
 	return string(r.Lines(deadline))
 }
 
-// copiers returns the copying processes of a process.
-func copiers(t *testing.T, parent int) (pids []int) {
-	t.Helper()
-	all := assert.Value(filepath.Glob("/proc/[0-9]*/stat"))(t)
-	for _, path := range all {
-		text, _ := os.ReadFile(path)
-		pid, rest, _ := strings.Cut(string(text), " ("+processName+") ")
-		fields := strings.Fields(rest) // state, parent
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && fields[0] != "Z" {
-			n := assert.Value(strconv.Atoi(pid))(t)
-			pids = append(pids, n)
+// copiers returns the copying processes of this process.
+func copiers() (pids []int) {
+	for _, p := range procs.Children("/proc", os.Getpid()) {
+		if p.Argv[0] == processName { // a zombie has no arguments
+			pids = append(pids, p.PID)
 		}
 	}
 
@@ -176,7 +148,7 @@ func copiers(t *testing.T, parent int) (pids []int) {
 func copier(t *testing.T) (pid int) {
 	t.Helper()
 	assert.Eventually(t, "one copying process", func() bool {
-		pids := copiers(t, os.Getpid())
+		pids := copiers()
 		if len(pids) == 1 {
 			pid = pids[0]
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/output"
+	"github.com/evenkeel/evenkeel/testkit/procs"
 )
 
 // tenMiB writes 160,000 lines of 64 bytes, and then an error.
@@ -27,18 +28,12 @@ while [ $i -lt 16000 ]; do echo "$block"; i=$((i+1)); done >&2; echo Error: the 
 
 const tenMiBLength = 160_000*64 + len("Error: the end\n")
 
-// zombie reports whether a process has ended.
-func zombie(pid int) bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	return err != nil || strings.Contains(string(text), ") Z ")
-}
-
 func TestAStoppedAgentNeitherBlocksTheChildNorItsLog(t *testing.T) {
 	to := newSink(t)
 	a := startAgent(t, to.file, "read x; "+tenMiB) // the agent's stdin is /dev/null for the child: read returns at once
 	assert.NoError(t, a.Process.Signal(syscall.SIGSTOP))
-	assert.Eventually(t, "the child ends", func() bool { return zombie(a.child) })
-	assert.Eventually(t, "its log arrives", func() bool { return len(to.text()) == tenMiBLength })
+	assert.Eventually(t, "the child ends", func() bool { return procs.Ended(a.child) })
+	assert.Eventually(t, "its log arrives", func() bool { return len(to.String()) == tenMiBLength })
 	assert.NoError(t, a.Process.Signal(syscall.SIGCONT))
 	assert.Returns(t, "\"Error: the end\\n\"\n", "the agent knows")(a.says.ReadString('\n'))
 }
@@ -46,7 +41,7 @@ func TestAStoppedAgentNeitherBlocksTheChildNorItsLog(t *testing.T) {
 func TestTheLogArrivesAlthoughTheAgentIsKilled(t *testing.T) {
 	to := newSink(t)
 	a := startAgent(t, to.file, tenMiB)
-	assert.Eventually(t, "the child writes", func() bool { return to.text() != "" })
+	assert.Eventually(t, "the child writes", func() bool { return to.String() != "" })
 	assert.NoError(t, a.Process.Kill())
 	_ = a.Wait()
 	got := to.ended(t)
@@ -81,10 +76,10 @@ func TestDescendantsThatKeepTheFileOpenDelayNothing(t *testing.T) {
 	r.Drain(deadline)
 	var pid int
 	assert.Eventually(t, "the log arrives", func() bool {
-		n, err := fmt.Sscanf(to.text(), "%d\nError: x\n", &pid)
+		n, err := fmt.Sscanf(to.String(), "%d\nError: x\n", &pid)
 		return n == 1 && err == nil
 	})
-	assert.That(t, !zombie(pid), "the descendant has ended")
+	assert.That(t, !procs.Ended(pid), "the descendant has ended")
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
@@ -194,7 +189,7 @@ func TestNothingIsLeftAfterManyRelays(t *testing.T) {
 
 	assert.Eventually(t, "as many files, goroutines and processes as before", func() bool {
 		f, g := count()
-		return f <= fds && g <= goroutines && len(copiers(t, os.Getpid())) == 0
+		return f <= fds && g <= goroutines && len(copiers()) == 0
 	})
 }
 

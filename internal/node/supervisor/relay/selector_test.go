@@ -60,9 +60,8 @@ func TestTheLastErrorsAreKept(t *testing.T) {
 
 	s.add([]byte(fault + "the last\n"))
 	got := string(s.text())
-	if len(got) > maxText || len(got) < maxText/2 || !strings.HasPrefix(got, fault) || !strings.HasSuffix(got, fault+"the last\n") {
-		t.Errorf("%d bytes are kept, from %.80q to %q", len(got), got, got[max(0, len(got)-80):])
-	}
+	assert.That(t, len(got) <= maxText && len(got) >= maxText/2 && strings.HasPrefix(got, fault) && strings.HasSuffix(got, fault+"the last\n"),
+		"%d bytes are kept, from %.80q to %q", len(got), got, got[max(0, len(got)-80):])
 }
 
 func TestAnEntryOfManyLinesIsCut(t *testing.T) {
