@@ -35,10 +35,8 @@ func TestVersionOutput(t *testing.T) {
 	assert.Returns(t, want)(run(t, i))
 	said, err := run(t, i, "-o", "json")
 	var got Info
-	if err := errors.Join(err, json.Unmarshal([]byte(said), &got)); err != nil || got != i {
-		t.Errorf("as JSON it is %s, %v", said, err)
-	}
-
+	assert.NoError(t, errors.Join(err, json.Unmarshal([]byte(said), &got)))
+	assert.Equal(t, got, i, "as JSON it is")
 	assert.That(t, strings.Contains(said, `"kubelets": {`) && strings.Contains(said, `"oldest": "1.33"`), "as JSON it is %s", said)
 	for _, args := range [][]string{{"-o", "yaml"}, {"--output="}} {
 		assert.ErrorHas(t, assert.Err(run(t, i, args...)), "must be json", args)
@@ -63,7 +61,6 @@ func TestTheCommitDefaultsToTheOneOfTheGoCommand(t *testing.T) {
 		assert.Equal(t, revision(tt.build), tt.want, tt.name)
 	}
 
-	if got := (Info{Program: "x", Version: "v1"}).String(); !strings.HasPrefix(got, "x v1\ncommit    unknown\n") {
-		t.Errorf("without a commit it says %q", got)
-	}
+	got := (Info{Program: "x", Version: "v1"}).String()
+	assert.That(t, strings.HasPrefix(got, "x v1\ncommit    unknown\n"), "without a commit it says %q", got)
 }

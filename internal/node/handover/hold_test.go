@@ -33,15 +33,34 @@ func quiet(t *testing.T) *Service {
 	return &Service{Notifier: n}
 }
 
-func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "no", "lock")
-	o := Holder{Lock{Flag: "--lock-file", Path: path}, filepath.Join(dir, "evenkeel"), quiet(t), slog.New(slog.DiscardHandler)}
-	err := o.Hold(t.Context(), func(context.Context) error {
+// holder returns an agent that wants the lock at a path, and its log.
+func holder(t *testing.T, path, dir string) (Holder, *bytes.Buffer) {
+	t.Helper()
+	log := &bytes.Buffer{}
+	return Holder{Lock{Flag: "--lock-file", Path: path}, dir, quiet(t), slog.New(slog.NewTextHandler(log, nil))}, log
+}
+
+// never is done under a lock that nobody gets.
+func never(t *testing.T) func(context.Context) error {
+	return func(context.Context) error {
 		t.Error("something was done without the lock")
 		return nil
-	})
-	wantFailed(t, err, Unusable, "--lock-file cannot be used: lock file: its directory does not exist: ")
+	}
+}
+
+// toldToLeave waits until an agent that has the lock is told to leave.
+func toldToLeave(ctx context.Context, t *testing.T) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("nobody told it to leave")
+	}
+}
+
+func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	o, _ := holder(t, filepath.Join(dir, "no", "lock"), filepath.Join(dir, "evenkeel"))
+	wantFailed(t, o.Hold(t.Context(), never(t)), Unusable, "--lock-file cannot be used: lock file: its directory does not exist: ")
 	assert.Is(t, assert.Err(os.Stat(o.Dir)), os.ErrNotExist, "the directory was made")
 }
 
@@ -50,23 +69,18 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 	assert.NoError(t, err)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "lock")
-	var log strings.Builder
-	hold := func(mode os.FileMode) (done bool, err error) {
-		assert.NoError(t, os.Chmod(dir, mode))
-		log.Reset()
-		err = Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), slog.New(slog.NewTextHandler(&log, nil))}.Hold(t.Context(), func(context.Context) error {
-			done = true
-			return nil
-		})
-
-		return done, err
-	}
-	done, err := hold(0o777)
+	assert.NoError(t, os.Chmod(dir, 0o777))
+	o, log := holder(t, path, "")
+	err = o.Hold(t.Context(), never(t))
 	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: other users could take it: everyone can write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
 	wantFailed(t, err, Unusable, "")
 	assert.Error(t, err, want)
-	assert.That(t, !done, "it was done in everybody's directory")
-	done, err = hold(os.ModeSticky | 0o777)
+	assert.NoError(t, os.Chmod(dir, os.ModeSticky|0o777))
+	done := false
+	err = o.Hold(t.Context(), func(context.Context) error {
+		done = true
+		return nil
+	})
 	warning := `level=WARN msg="the node's lock" err="lock file ` + path + ": everyone can write to its directory " + dir
 	assert.That(t, done && err == nil && strings.Contains(log.String(), warning),
 		"a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
@@ -79,20 +93,16 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 		err, want error // that what is done under the lock ends with
 	}{{"cleanly", nil, nil}, {"before there was anything to stop", context.Canceled, nil}, {"with an error", odd, odd}} {
 		t.Run(c.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "lock")
-			dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
-			err := Holder{Lock{Flag: "--lock-file", Path: path, Bootstrap: true}, dir, quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
+			path, dir := filepath.Join(t.TempDir(), "lock"), t.TempDir()
+			o, _ := holder(t, path, dir)
+			o.Lock.Bootstrap = true
+			err := o.Hold(t.Context(), func(ctx context.Context) error {
 				assert.Is(t, assert.Err(lockfile.TryAcquire(checkpoint.AgentLock(dir))), lockfile.ErrHeld, "the directory is not held")
 				if err := exec.Command("cat", path).Run(); err != nil { // an open is all that it takes
 					t.Error(err)
 				}
 
-				select {
-				case <-ctx.Done():
-				case <-time.After(20 * time.Second):
-					t.Error("nobody told it to leave")
-				}
-
+				toldToLeave(ctx, t)
 				return c.err
 			})
 			assert.That(t, errors.Is(err, c.want) && (c.want != nil || err == nil), "got %v, want %v", err, c.want)
@@ -107,22 +117,18 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 func TestAnAgentThatIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	before := foreign(t, path)
-	var log bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "evenkeel")
+	o, log := holder(t, path, dir)
+	o.Lock.Bootstrap = true
 	ended := make(chan error, 1)
-	go func() {
-		ended <- Holder{Lock{Flag: "--lock-file", Path: path, Bootstrap: true}, dir, quiet(t), slog.New(slog.NewTextHandler(&log, nil))}.Hold(t.Context(), func(context.Context) error {
-			t.Error("something was started")
-			return nil
-		})
-	}()
+	go func() { ended <- o.Hold(t.Context(), never(t)) }()
 	waits(t, os.Getpid())
 	next := locker(t, path)
 	waits(t, next.Process.Pid) // behind us
 	assert.NoError(t, before.Process.Kill())
 	assert.NoError(t, <-ended, "it ended with")
 	words := `msg="releasing the lock: another process requested the node" why="lock file ` + path
-	assert.That(t, strings.Contains(log.String(), words), "the log does not say %s:\n%s", words, &log)
+	assert.That(t, strings.Contains(log.String(), words), "the log does not say %s:\n%s", words, log)
 	assert.Is(t, assert.Err(os.Stat(dir)), os.ErrNotExist, "the directory was made")
 	assert.Eventually(t, "the next process has the lock", func() bool { return lockfile.WhoHolds(path) == next.Process.Pid })
 }
@@ -135,16 +141,11 @@ func waits(t *testing.T, pid int) {
 
 func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	log := slog.New(slog.DiscardHandler)
-	err := Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
+	o, _ := holder(t, path, "")
+	err := o.Hold(t.Context(), func(ctx context.Context) error {
 		foreign(t, path+".new")
 		assert.OK(t, os.Rename(path+".new", path))
-		select {
-		case <-ctx.Done():
-		case <-time.After(20 * time.Second):
-			t.Error("nobody told it to leave")
-		}
-
+		toldToLeave(ctx, t)
 		return nil
 	})
 	wantFailed(t, err, Lost, "--lock-file: ")
@@ -156,26 +157,22 @@ func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
 	foreign(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	tell := quiet(t)
-	err := Holder{Lock{Flag: "--lock-file", Path: path}, "", tell, slog.New(slog.DiscardHandler)}.Hold(ctx, func(context.Context) error {
-		t.Error("something was done without the lock")
-		return nil
-	})
-	assert.That(t, errors.Is(err, context.DeadlineExceeded), "got %v, want that time is up", err)
-	state := tell.Probe.state
+	o, _ := holder(t, path, "")
+	assert.Is(t, o.Hold(ctx, never(t)), context.DeadlineExceeded)
+	state := o.Service.Probe.state
 	assert.That(t, strings.HasPrefix(state, "waiting for the lock "+path+", held by process "), "it said %q", state)
 }
 
 func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	before := assert.Value(lockfile.TryAcquire(checkpoint.AgentLock(dir)))(t)
-	var log bytes.Buffer
-	tell := quiet(t)
+	o, log := holder(t, "", dir)
+	probe := &o.Service.Probe
 	done := make(chan error, 1)
 	go func() {
-		done <- Holder{Dir: dir, Service: tell, Log: slog.New(slog.NewTextHandler(&log, nil))}.holdDirectory(t.Context(), time.Minute, func(context.Context) error { return nil })
+		done <- o.holdDirectory(t.Context(), time.Minute, func(context.Context) error { return nil })
 	}()
-	state := func() string { tell.Probe.mu.Lock(); defer tell.Probe.mu.Unlock(); return tell.Probe.state }
+	state := func() string { probe.mu.Lock(); defer probe.mu.Unlock(); return probe.state }
 	assert.Eventually(t, "it waits", func() bool { return state() == "waiting for the previous agent to end" })
 	select {
 	case err := <-done:
@@ -185,24 +182,21 @@ func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testin
 
 	assert.NoError(t, before.Release())
 	assert.NoError(t, <-done)
-	assert.That(t, strings.Contains(log.String(), `msg="waiting for the previous agent to end"`), "the log is %s", &log)
+	assert.That(t, strings.Contains(log.String(), `msg="waiting for the previous agent to end"`), "the log is %s", log)
 }
 
 func TestTheWaitForThePreviousAgentIsLimited(t *testing.T) {
 	dir := t.TempDir()
-	before, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
-	assert.NoError(t, err)
+	before := assert.Value(lockfile.TryAcquire(checkpoint.AgentLock(dir)))(t)
 	defer func() { _ = before.Release() }()
-	never := func(context.Context) error { t.Error("something was done"); return nil }
-	log := slog.New(slog.DiscardHandler)
+	o, _ := holder(t, "", dir)
 	for _, patience := range []time.Duration{0, 20 * time.Millisecond} {
-		err = Holder{Dir: dir, Service: quiet(t), Log: log}.holdDirectory(t.Context(), patience, never)
-		wantFailed(t, err, DirectoryHeld, "another agent works on "+dir+": ")
+		wantFailed(t, o.holdDirectory(t.Context(), patience, never(t)), DirectoryHeld, "another agent works on "+dir+": ")
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.Is(t, (Holder{Dir: dir, Service: quiet(t), Log: log}).holdDirectory(ctx, time.Minute, never), context.Canceled, "told to stop, it says")
+	assert.Is(t, o.holdDirectory(ctx, time.Minute, never(t)), context.Canceled, "told to stop, it says")
 }
 
 // locker is a process that is no kubelet, and asks for the lock and keeps it.

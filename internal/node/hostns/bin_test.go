@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -144,11 +145,7 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 
 		second <- err
 	}()
-	waits := fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", os.Getpid())
-	assert.Eventually(t, "a process waits for the directory", func() bool {
-		locks, err := os.ReadFile("/proc/locks")
-		return err != nil || strings.Contains(string(locks), waits)
-	})
+	assert.Eventually(t, "this process waits for the directory", func() bool { return lockfile.Waiting(os.Getpid()) })
 	select {
 	case err := <-second:
 		t.Fatalf("two processes have the directory: %v", err)
