@@ -17,11 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
+	"github.com/evenkeel/evenkeel/internal/node/podguard/machine"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -222,22 +222,20 @@ func (n *node) wants(planned component.Effective) {
 
 // describe returns everything that a prediction depended on, and how to run the
 // pair again.
-func describe(n *node, seed uint64, obj *corev1.Node, pods []*corev1.Pod, running component.Effective, after world, predicted, lost map[string]string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "run it again: make podguard VERSIONS=%s SEED=%d PAIRS=1\n", n.kubelet.version, seed)
-	fmt.Fprintf(&b, "predicted: %s\nrejected: %s\n", asYAML(predicted), asYAML(lost))
-	old := map[string]any{}
-	for name := range after.config {
-		old[name] = running[name]
-	}
-
-	fmt.Fprintf(&b, "configuration before:\n%s\nafter:\n%s\n", asYAML(old), asYAML(after.config))
-	fmt.Fprintf(&b, "node: labels %v\ntaints %v\ncapacity %s\nallocatable %s\n", obj.Labels, obj.Spec.Taints, asYAML(obj.Status.Capacity), asYAML(obj.Status.Allocatable))
+func describe(n *node, seed uint64, obj *corev1.Node, pods []*corev1.Pod, running component.Effective, after world,
+	predicted, lost map[string]string,
+) string {
+	specs := map[string]any{}
 	for _, pod := range pods {
-		fmt.Fprintf(&b, "pod %s, created %s, %s:\n%s\n", pod.Name, pod.CreationTimestamp.Format(time.TimeOnly), pod.Status.QOSClass, asYAML(pod.Spec))
+		specs[pod.Name] = []any{pod.CreationTimestamp, pod.Status.QOSClass, pod.Spec}
 	}
 
-	return b.String()
+	return asYAML(map[string]any{
+		"run it again": fmt.Sprintf("make podguard VERSIONS=%s SEED=%d PAIRS=1", n.kubelet.version, seed),
+		"predicted":    predicted, "rejected": lost, "configuration before": running, "after": after.config,
+		"node labels": obj.Labels, "taints": obj.Spec.Taints, "capacity": obj.Status.Capacity,
+		"allocatable": obj.Status.Allocatable, "pods": specs,
+	})
 }
 
 func asYAML(v any) string {
@@ -253,51 +251,20 @@ func asYAML(v any) string {
 // from the same inputs as the agent's. NeedsDrain refuses the whole pair.
 func (n *node) predict(running, planned component.Effective, obj *corev1.Node, pods []*corev1.Pod) map[string]string {
 	n.T.Helper()
-	in := podguard.Input{Minor: n.kubelet.minor, Before: running, After: planned, Node: obj, Pods: pods, Running: runningOf(pods)}
-	read(n, "allocated_pods_state", func(data []byte) (err error) { in.Allocated, err = podguard.DecodeAllocated(data); return err })
-	read(n, "cpu_manager_state", func(data []byte) (err error) { in.CPUState, err = podguard.DecodeCPUState(data); return err })
-	read(n, "memory_manager_state", func(data []byte) (err error) { in.MemoryState, err = podguard.DecodeMemoryState(data); return err })
-	if why := podguard.NeedsDrain(in); len(why) > 0 {
-		n.T.Errorf("the random configuration needs a drain: %s", strings.Join(why, "; "))
+	in := podguard.Input{Minor: n.kubelet.minor, Before: running, After: planned, Node: obj, Pods: pods}
+	dir := filepath.Join(n.Node.Dir(), "kubelet")
+	assert.NoError(n.T, machine.Machine{KubeletDir: dir}.StateFiles(&in))
+	if data, err := os.ReadFile(filepath.Join(dir, "allocated_pods_state")); !errors.Is(err, os.ErrNotExist) {
+		assert.NoError(n.T, err)
+		in.Allocated = assert.Value(podguard.DecodeAllocated(data))(n.T)
 	}
 
+	why := podguard.NeedsDrain(in)
+	assert.That(n.T, len(why) == 0, "the random configuration needs a drain: %s", strings.Join(why, "; "))
 	predicted := map[string]string{}
 	for _, loss := range podguard.Predict(in) {
 		predicted[loss.Name] = loss.Reason + ": " + loss.Message
 	}
 
 	return predicted
-}
-
-// read decodes a file of the kubelet's root directory, unless it is missing.
-func read(n *node, name string, decode func([]byte) error) {
-	n.T.Helper()
-	data, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", name))
-	if errors.Is(err, os.ErrNotExist) {
-		return
-	}
-	if err == nil {
-		err = decode(data)
-	}
-
-	assert.NoError(n.T, err)
-}
-
-// runningOf returns the running containers. The pods do not change while the
-// prediction is made, so their statuses are as good as the container runtime's
-// answer.
-func runningOf(pods []*corev1.Pod) map[types.UID]map[string]bool {
-	running := map[types.UID]map[string]bool{}
-	for _, pod := range pods {
-		running[pod.UID] = map[string]bool{}
-		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-			for _, s := range statuses {
-				if s.State.Running != nil {
-					running[pod.UID][s.Name] = true
-				}
-			}
-		}
-	}
-
-	return running
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -83,15 +82,10 @@ func (n *node) create(pod *corev1.Pod) (string, error) {
 		return pod.Name, err
 	}
 
-	raw, err := yaml.Marshal(pod)
-	if err != nil {
-		return "", err
-	}
-
 	name := pod.Name + "-" + n.Node.Name()
 	n.T.Logf("%s is a static pod", name)
 
-	return name, os.WriteFile(n.manifest(name), raw, 0o644)
+	return name, os.WriteFile(n.manifest(name), []byte(asYAML(pod)), 0o644)
 }
 
 // manifest is the file of a static pod; other pods have none.

@@ -22,10 +22,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -55,7 +55,7 @@ func newNode(t *testing.T, k kubelet) *node {
 	t.Cleanup(func() {
 		n.stop()
 		if t.Failed() {
-			t.Logf("%s", n.log())
+			t.Log(n.log())
 		}
 
 		assert.OK(t, n.Node.Stop())
@@ -75,18 +75,10 @@ func (n *node) parsed() *component.Kubelet {
 	return assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.Node.KubeletArgs()...)))(n.T)
 }
 
-// log returns the lines of the kubelet's log that are about admission, and its
-// end.
-func (n *node) log() []byte {
+// log returns the lines of the kubelet's log that are about admission.
+func (n *node) log() string {
 	raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "log", "kubelet.log"))
-	if err != nil {
-		return []byte(err.Error())
-	}
-
-	lines := admissionLine.FindAll(raw, -1)
-	lines = lines[max(0, len(lines)-60):]
-
-	return append(bytes.Join(lines, []byte("\n")), raw[max(0, len(raw)-2000):]...)
+	return fmt.Sprintf("%s\n%v", bytes.Join(admissionLine.FindAll(raw, -1), []byte("\n")), err)
 }
 
 var admissionLine = regexp.MustCompile(`(?m)^.*(?:SyncLoop ADD|denied|reempt|victed|evict).*$`)
@@ -122,23 +114,20 @@ func (n *node) restart(w world) {
 // running pod is Failed in the API only after its containers have ended.
 func (n *node) admitted(names ...string) (lost map[string]string) {
 	n.T.Helper()
-	pods := n.Kube.CoreV1().Pods(namespace)
 	canary := localcluster.SleepingPod(fmt.Sprintf("canary-%s-%d", n.Node.Name(), n.process.Pid()))
 	canary.Spec.NodeName, canary.Spec.NodeSelector = n.Node.Name(), map[string]string{"evenkeel.test/canary": "never"}
-	assert.NoError(n.T, assert.Err(pods.Create(n.T.Context(), canary, metav1.CreateOptions{})))
-	n.Eventually("the kubelet has admitted all pods", func(ctx context.Context) error {
+	assert.NoError(n.T, assert.Err(n.Kube.CoreV1().Pods(namespace).Create(n.T.Context(), canary, metav1.CreateOptions{})))
+	n.Eventually("the kubelet has admitted all pods", func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
 		select {
 		case <-n.process.Done:
-			n.T.Fatalf("the kubelet ended: %s\n%s", n.process.Cmd.ProcessState, n.log())
+			n.T.Fatalf("the kubelet ended: %s\n%s%s", n.process.Cmd.ProcessState, n.log(), n.process.Tail())
 		default:
 		}
 
-		events, err := n.Kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "source=kubelet,type=Warning"})
-		if err != nil {
-			return err
-		}
-
 		lost = map[string]string{}
+		events := must.Get(n.Kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "source=kubelet,type=Warning"}))
 		for _, e := range events.Items {
 			name := e.InvolvedObject.Name
 			if lossReason.MatchString(e.Reason) && (name == canary.Name || slices.Contains(names, name)) {
@@ -146,19 +135,23 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 			}
 		}
 
-		if lost[canary.Name] == "" {
-			return errors.New("the canary is not rejected yet")
-		}
+		must.That(lost[canary.Name] != "", "the canary is not rejected yet")
+		counted := must.Get(n.losses(ctx))
+		must.That(counted == len(lost), "the kubelet counts %d losses, its Events are of %v", counted, lost)
 
-		counted, err := n.losses(ctx)
-		return errors.Join(err, assert.Unless(counted == len(lost), "the kubelet counts %d losses, its Events are of %v", counted, lost))
+		return nil
 	})
 	delete(lost, canary.Name)
-	if err := pods.Delete(n.T.Context(), canary.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil && !apierrors.IsNotFound(err) {
-		n.T.Fatal(err)
-	}
+	n.delete(canary.Name, 0)
 
 	return lost
+}
+
+// delete deletes a pod, which may be gone.
+func (n *node) delete(name string, grace int64) {
+	n.T.Helper()
+	err := n.Kube.CoreV1().Pods(namespace).Delete(n.T.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
+	assert.NoError(n.T, client.IgnoreNotFound(err))
 }
 
 // lossReason matches the reasons of the kubelet's Events about a rejected,
@@ -169,18 +162,10 @@ var lossReason = regexp.MustCompile(`^(OutOf.*|NodeAffinity|NodeName|NodePorts|T
 // losses is the number of pods of which the running kubelet says that it
 // rejected or ended them.
 func (n *node) losses(ctx context.Context) (sum int, err error) {
-	raw, err := n.AskKubelet(ctx, "metrics")
-	if err != nil {
-		return 0, err
-	}
+	defer must.Catch(&err)
 
-	for _, m := range lossMetric.FindAllSubmatch(raw, -1) {
-		v, err := strconv.ParseFloat(string(m[1]), 64)
-		if err != nil {
-			return 0, err
-		}
-
-		sum += int(v)
+	for _, m := range lossMetric.FindAllSubmatch(must.Get(n.AskKubelet(ctx, "metrics")), -1) {
+		sum += int(must.Get(strconv.ParseFloat(string(m[1]), 64)))
 	}
 
 	return sum, nil
@@ -273,14 +258,10 @@ func (n *node) set(w world) {
 		}
 	}
 
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}})
-	assert.NoError(n.T, err)
+	patch := assert.Value(json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}}))(n.T)
 	n.Eventually("the Node is changed", func(ctx context.Context) error {
-		if _, err := n.Kube.CoreV1().Nodes().Patch(ctx, n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			return err
-		}
-
-		return n.setExtended(ctx, w.extended)
+		_, err := n.Kube.CoreV1().Nodes().Patch(ctx, n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
+		return errors.Join(err, n.setExtended(ctx, w.extended))
 	})
 }
 
@@ -289,19 +270,10 @@ func (n *node) set(w world) {
 // containers anyway.
 func (n *node) remove(names []string, lost map[string]string) {
 	n.T.Helper()
-	pods := n.Kube.CoreV1().Pods(namespace)
 	for _, name := range names {
-		if err := os.Remove(n.manifest(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			n.T.Fatal(err)
-		}
-
-		grace := int64(1)
-		if lost[name] != "" {
-			grace = 0
-		}
-		if err := pods.Delete(n.T.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil && !apierrors.IsNotFound(err) {
-			n.T.Fatal(err)
-		}
+		assert.NoError(n.T, os.RemoveAll(n.manifest(name))) // other pods than static ones have none
+		grace := map[bool]int64{true: 0, false: 1}[lost[name] != ""]
+		n.delete(name, grace)
 	}
 
 	n.Eventually("the pods are gone", func(ctx context.Context) error {
