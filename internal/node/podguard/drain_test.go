@@ -118,14 +118,6 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 	}
 }
 
-func TestTheDriverOfTheRuntimeCountsWithItsGate(t *testing.T) {
-	const off = `{"featureGates":{"KubeletCgroupDriverFromCRI":false},"cgroupDriver":"cgroupfs"}`
-	for minor, want := range map[int]int{33: 1, 34: 0} {
-		in := Input{Minor: minor, Before: config(t, `{}`), After: config(t, off), Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil)}, Machine: Machine{CgroupDriver: "systemd"}}
-		assert.Equal(t, len(NeedsDrain(in)), want, "reasons of minor version", minor)
-	}
-}
-
 func TestGatesFollowTheVersion(t *testing.T) {
 	const resets = "ChangeContainerStatusOnKubeletRestart"
 	for _, tt := range []struct {
@@ -142,7 +134,8 @@ func TestGatesFollowTheVersion(t *testing.T) {
 		{37, `{"featureGates":{"AllBeta":true}}`, "PodLevelResourceManagers", true},
 		{33, `{"featureGates":{"NodeDeclaredFeatures":true}}`, "NodeDeclaredFeatures", false}, // unknown to 1.33
 		{32, `{}`, "KubeletCgroupDriverFromCRI", true},
-		{38, `{"featureGates":{"AllBeta":false}}`, "InPlacePodVerticalScaling", true}, // removed
+		{34, `{"featureGates":{"KubeletCgroupDriverFromCRI":false}}`, "KubeletCgroupDriverFromCRI", true}, // locked
+		{38, `{"featureGates":{"AllBeta":false}}`, "InPlacePodVerticalScaling", true},                     // removed
 		{37, `{"featureGates":{"SecurityProfileOCI":true}}`, "SecurityProfileOCI", false},
 		{40, `{}`, "NodeDeclaredFeatures", true},
 		{30, `{}`, resets, true},

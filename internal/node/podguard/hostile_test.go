@@ -6,6 +6,7 @@ package podguard
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,17 +37,13 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 	huger := resource.MustParse("1e30")
 	affinity := func(expressions ...corev1.NodeSelectorRequirement) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			var terms []corev1.NodeSelectorTerm
-			for range 5000 {
-				terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: expressions})
-			}
-
+			terms := slices.Repeat([]corev1.NodeSelectorTerm{{MatchExpressions: expressions}}, 5000)
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
 		}
 	}
 	// Ports of one number on different addresses do not conflict, except in the
 	// last two pods.
-	ports := func() (pods []*corev1.Pod) {
+	manyPorts := func() (pods []*corev1.Pod) {
 		for i := range 50 {
 			p := aPod(fmt.Sprint("p", i), nil)
 			for port := range 2000 {
@@ -61,12 +58,7 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 	}
 	// Every port of a pod is the same.
 	samePort := func(number int32) *corev1.Pod {
-		p := aPod("a", nil)
-		for range 200_000 {
-			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: number})
-		}
-
-		return p
+		return aPod("a", nil, ports(slices.Repeat([]corev1.ContainerPort{{HostPort: number}}, 200_000)...))
 	}
 	various := func(p *corev1.Pod) {
 		for i := range 20_000 {
@@ -89,12 +81,11 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 		{"mirror pod without UID", aNode(), `{}`, []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} })}, 0},
 		{"broken expressions", aNode(), `{}`, []*corev1.Pod{aPod("a", nil, affinity(corev1.NodeSelectorRequirement{Key: "disk", Operator: "?"}))}, 1},
 		{"thousands of terms", aNode(), `{}`, []*corev1.Pod{aPod("a", nil, affinity(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpGt, Values: []string{"x"}}))}, 1},
-		{"thousands of ports", aNode(), `{}`, ports(), 2},
+		{"thousands of ports", aNode(), `{}`, manyPorts(), 2},
 		{"thousands of equal ports", aNode(), `{}`, []*corev1.Pod{samePort(80), samePort(81)}, 0},
 		{"thousands of resources", aNode(), `{}`, []*corev1.Pod{aPod("a", corev1.ResourceList{}, various), aPod("b", corev1.ResourceList{}, various)}, 2},
 		{"quantities above the largest number", aNode(func(n *corev1.Node) { n.Status.Capacity["cpu"], n.Status.Allocatable["cpu"] = huger, huger }), `{"evictionHard":{},"maxPods":9}`,
 			[]*corev1.Pod{aPod("a", corev1.ResourceList{"cpu": huger}), aPod("b", corev1.ResourceList{"memory": huger}, critical), aPod("c", corev1.ResourceList{"cpu": negative})}, 1},
-		{"empty pods", aNode(), `{}`, []*corev1.Pod{nil, {}}, 0},
 		{"empty configuration", aNode(), `{}`, []*corev1.Pod{aPod("a", quantities("cpu", "1"))}, 0},
 		{"no configuration", aNode(), `null`, []*corev1.Pod{aPod("a", quantities("cpu", "1"))}, 0},
 		{"fields of other types", aNode(), `{"maxPods":"x","podsPerCore":[],"kubeReserved":3,"evictionHard":{"memory.available":true,"nodefs.available":"NaN%"},"featureGates":[1],"allowedUnsafeSysctls":[1,null],"reservedMemory":[1,{"numaNode":"x","limits":[]}],"reservedSystemCPUs":"-"}`,
