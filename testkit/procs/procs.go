@@ -5,6 +5,7 @@
 package procs
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
