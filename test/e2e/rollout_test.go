@@ -115,7 +115,9 @@ func (n *node) watchPods() func() (fewest, evicted int) {
 	list := assert.Value(kube.List(ctx, metav1.ListOptions{}))(n.t)
 	ready := map[string]bool{}
 	for _, pod := range list.Items {
-		ready[pod.Name] = true
+		if isReady(&pod) {
+			ready[pod.Name] = true
+		}
 	}
 
 	events := assert.Value(kube.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, TimeoutSeconds: new(int64(3600))}))(n.t)
