@@ -20,8 +20,11 @@ type Pulse struct {
 
 // Outage is a time without answers, from the last answer before it to the first
 // one after it. To is zero while it lasts. Seen is when the first one was
-// missing.
-type Outage struct{ From, Seen, To time.Time }
+// missing, and Why the error then.
+type Outage struct {
+	From, Seen, To time.Time
+	Why            error
+}
 
 // Watch probes the process until ctx ends.
 func (p *Pulse) Watch(ctx context.Context, every time.Duration, probe func(context.Context) error) {
@@ -33,7 +36,7 @@ func (p *Pulse) Watch(ctx context.Context, every time.Duration, probe func(conte
 			return
 		}
 
-		p.observe(time.Now(), err == nil)
+		p.observe(time.Now(), err)
 		select {
 		case <-ctx.Done():
 			return
@@ -49,19 +52,19 @@ func (p *Pulse) Begin(now time.Time) {
 	p.answered, p.outages = now, nil
 }
 
-func (p *Pulse) observe(now time.Time, answers bool) {
+func (p *Pulse) observe(now time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := len(p.outages) - 1
 	out := last >= 0 && p.outages[last].To.IsZero()
 	switch {
-	case answers && out:
+	case err == nil && out:
 		p.outages[last].To = now
-	case !answers && !out:
-		p.outages = append(p.outages, Outage{From: p.answered, Seen: now})
+	case err != nil && !out:
+		p.outages = append(p.outages, Outage{From: p.answered, Seen: now, Why: err})
 	}
 
-	if answers {
+	if err == nil {
 		p.answered = now
 	}
 }

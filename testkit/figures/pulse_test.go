@@ -4,6 +4,7 @@
 package figures
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 )
 
 func TestTheTimeWithoutAnswersLastsFromTheLastGoodProbeToTheEndOfTheLastOutage(t *testing.T) {
+	refused := errors.New("connection refused")
 	for _, c := range []struct {
 		probes  string // one each second: + is an answer
 		seconds int
@@ -29,11 +31,14 @@ func TestTheTimeWithoutAnswersLastsFromTheLastGoodProbeToTheEndOfTheLastOutage(t
 		now := start
 		for _, probe := range c.probes {
 			now = now.Add(time.Second)
-			p.observe(now, probe == '+')
+			p.observe(now, map[rune]error{'-': refused}[probe])
 		}
 
 		got, answers := p.Without(now)
 		assert.That(t, got == time.Duration(c.seconds)*time.Second && answers == c.answers,
 			"%q: %s, answers %t; want %d s, %t", c.probes, got, answers, c.seconds, c.answers)
+		for _, o := range p.Outages() {
+			assert.Is(t, o.Why, refused, c.probes)
+		}
 	}
 }

@@ -144,7 +144,7 @@ func (s *Steady) Check(t *testing.T) {
 	t.Helper()
 	assert.Equal(t, s.n.In(t).RunningPID(), s.pid, "the kubelet was restarted: process")
 	for _, o := range s.pulse.Outages() {
-		t.Errorf("the kubelet was not healthy from %s to %s", o.From.Format(time.TimeOnly), o.To.Format(time.TimeOnly))
+		t.Errorf("the kubelet was not healthy at %s: %v", o.Seen.Format(time.TimeOnly), o.Why)
 	}
 
 	s.pulse.Begin(time.Now())
