@@ -104,8 +104,6 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	assert.NoError(t, policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}))
 	assert.NoError(t, first.Apply(t.Context(), filepath.Join(first.module, "config/controller/flowschema.yaml")))
 	url := first.URL()
-	assert.NoError(t, first.StopAPIServer())
-	assert.That(t, assert.Err(kube.Discovery().ServerVersion()) != nil, "the API server answers after StopAPIServer")
 	giveBack(t, pool, first)
 
 	bare := borrow(t, Options{Manifests: NoManifests})
@@ -133,6 +131,17 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	said, err := exec.CommandContext(t.Context(), again.tool("kubectl"), "--kubeconfig="+node, "create", "--dry-run=server", "-f", "testdata/other-node.yaml").CombinedOutput()
 	assert.That(t, err != nil && strings.Contains(string(said), "ValidatingAdmissionPolicy 'evenkeel-node'"),
 		"a node creates the NodeConfig of another: got error %v and output %q, want a refusal by the policy evenkeel-node", err, said)
+
+	// A borrower can stop its API server, start it, and leave it stopped.
+	assert.NoError(t, again.StopAPIServer())
+	assert.That(t, assert.Err(admin(t, again).ServerVersion()) != nil, "the API server answers after StopAPIServer")
+	assert.NoError(t, again.StartAPIServer(t.Context()))
+	assert.OK(t, assert.Err(admin(t, again).ServerVersion()))
+	assert.NoError(t, again.StopAPIServer())
+	giveBack(t, pool, again)
+	next := borrow(t, Options{Manifests: NoManifests})
+	assert.Equal(t, next.URL(), url, "got the control plane")
+	assert.OK(t, assert.Err(admin(t, next).ServerVersion()), "the next borrower has an API server that is stopped")
 }
 
 func testAKilledBorrower(t *testing.T, pool *Pool) {
