@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -64,19 +65,21 @@ func TestTheSummaryCountsWhatHappened(t *testing.T) {
 }
 
 func TestAPodIsLostIfItEndsIsReplacedOrRestarts(t *testing.T) {
-	pod := func(name, container string, restarts int32, phase corev1.PodPhase) corev1.Pod {
-		containers := []corev1.ContainerStatus{{ContainerID: container, RestartCount: restarts}}
-		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase, ContainerStatuses: containers}}
+	pod := func(name string, uid types.UID, container string, restarts int32, phase corev1.PodPhase) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}, Status: corev1.PodStatus{
+			Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{ContainerID: container, RestartCount: restarts}},
+		}}
 	}
-	was := pod("web", "c1", 0, corev1.PodRunning)
+	was := pod("web", "u1", "c1", 0, corev1.PodRunning)
 	rejected := corev1.Pod{ObjectMeta: was.ObjectMeta, Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods"}}
 	for want, now := range map[string][]corev1.Pod{
-		"":                                      {was, pod("other", "c9", 3, corev1.PodFailed)},
-		"web (deleted)":                         nil,
-		"web (Failed OutOfpods)":                {rejected},
-		"web (Succeeded, c1 restarted 0 times)": {pod("web", "c1", 0, corev1.PodSucceeded)},
-		"web (Running, c1 restarted 1 times)":   {pod("web", "c1", 1, corev1.PodRunning)},
-		"web (Running, c2 restarted 0 times)":   {pod("web", "c2", 0, corev1.PodRunning)},
+		"":              {was, pod("other", "u9", "c9", 3, corev1.PodFailed)},
+		"web (deleted)": nil,
+		"web (Running, UID u2, c1 restarted 0 times)":   {pod("web", "u2", "c1", 0, corev1.PodRunning)},
+		"web (Failed OutOfpods, UID u1)":                {rejected},
+		"web (Succeeded, UID u1, c1 restarted 0 times)": {pod("web", "u1", "c1", 0, corev1.PodSucceeded)},
+		"web (Running, UID u1, c1 restarted 1 times)":   {pod("web", "u1", "c1", 1, corev1.PodRunning)},
+		"web (Running, UID u1, c2 restarted 0 times)":   {pod("web", "u1", "c2", 0, corev1.PodRunning)},
 	} {
 		assert.Equal(t, strings.Join(lostOf(bed.ContainersOf([]corev1.Pod{was}), bed.ContainersOf(now)), ","), want)
 	}

@@ -169,12 +169,12 @@ func (b *Bed) Containers(ctx context.Context) (map[string]string, error) {
 	return ContainersOf(pods), err
 }
 
-// ContainersOf returns, by the names of pods, what tells whether their
-// containers are still the same: phase, container IDs and restart counts.
+// ContainersOf returns, by the names of pods, what tells whether they and their
+// containers are still the same: phase, UID, container IDs and restart counts.
 func ContainersOf(pods []corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, pod := range pods {
-		out[pod.Name] = strings.TrimSpace(string(pod.Status.Phase) + " " + pod.Status.Reason)
+		out[pod.Name] = fmt.Sprintf("%s, UID %s", strings.TrimSpace(string(pod.Status.Phase)+" "+pod.Status.Reason), pod.UID)
 		for _, c := range pod.Status.ContainerStatuses {
 			out[pod.Name] += fmt.Sprintf(", %s restarted %d times", c.ContainerID, c.RestartCount)
 		}
