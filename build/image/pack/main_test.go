@@ -35,6 +35,7 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 
 	// The other architecture's is in another directory, under the same name.
 	compile("amd64", "amd64/agent")
+	compile("amd64", "amd64/kubelet")
 
 	out.Reset()
 	assert.NoError(t, run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out))
@@ -50,6 +51,7 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 		{"evenkeel.dev:5000/kubelet agent", "the reference evenkeel.dev:5000/kubelet has no tag"},
 		{"evenkeel.dev/kubelet:v1@sha256:0 agent", "has no tag"},
 		{"-label a evenkeel.dev/kubelet:v1 agent", `"a" is not NAME=VALUE`},
+		{"evenkeel.dev/kubelet:v1 agent amd64/agent amd64/kubelet", "the programs differ: amd64 has /agent /kubelet, arm64 has /agent"},
 		{"evenkeel.dev/kubelet:v1 none", "make evenkeel.dev/kubelet:v1: open none: no such file or directory"},
 		{"-dir agent/below evenkeel.dev/kubelet:v1 agent", "make evenkeel.dev/kubelet:v1: mkdir agent: not a directory"},
 		{"-dir occupied evenkeel.dev/kubelet:v1 agent", "make evenkeel.dev/kubelet:v1: open occupied/evenkeel-kubelet-v1-arm64.tar: is a directory"},
