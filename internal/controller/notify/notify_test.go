@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,8 +33,10 @@ type world struct {
 	t        *testing.T
 	log      bytes.Buffer
 	registry *prometheus.Registry
-	requests map[string][]string           // by receiver: when, and the ID
 	answer   func(receiver, id string) int // 0: the connection fails
+
+	mu       sync.Mutex          // receivers are called at the same time
+	requests map[string][]string // by receiver: when, and the ID
 }
 
 func newWorld(t *testing.T, names ...string) *world {
@@ -51,7 +54,9 @@ func newWorld(t *testing.T, names ...string) *world {
 			var e Event
 			assert.OK(t, json.NewDecoder(r.Body).Decode(&e))
 			name := r.URL.Host
+			w.mu.Lock()
 			w.requests[name] = append(w.requests[name], fmt.Sprintf("%s %s", time.Since(began).Round(time.Second), e.ID))
+			w.mu.Unlock()
 			if code := w.answer(name, e.ID); code != 0 {
 				return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
 			}
