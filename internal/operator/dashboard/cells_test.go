@@ -78,16 +78,21 @@ func known(w *cache, objects ...client.Object) {
 }
 
 func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
+	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
+	trial.Status.Trial = &v1alpha1.Trial{}
 	got := over(t,
 		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("failed", "", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
+		nodeOf("unknown", "", true), configOf("unknown", metav1.ConditionUnknown, "SyncFailed"), nodeOf("trial", "", true), trial,
 		nodeOf("bare", "", true), configOf("orphan", metav1.ConditionTrue, "AllChecksPassed")).snapshot(t.Context(), time.Now())
 	for name, want := range map[string]cell{
-		"fine":   {Zone: "z1", Standing: describe.Standing{Health: describe.HealthHealthy}},
-		"down":   {Zone: "z2", Standing: describe.Standing{Health: describe.HealthNotReady, Cause: "the Node is not Ready"}},
-		"failed": {Standing: describe.Standing{Health: describe.HealthFailed, Cause: "CrashLooped: words of failed"}},
-		"bare":   {Standing: describe.Standing{Health: describe.HealthNoAgent, Cause: "no agent has reported"}},
+		"fine":    {Zone: "z1", Standing: describe.Standing{Health: describe.HealthHealthy}},
+		"down":    {Zone: "z2", Standing: describe.Standing{Health: describe.HealthNotReady, Cause: "the Node is not Ready"}},
+		"failed":  {Standing: describe.Standing{Health: describe.HealthFailed, Cause: "CrashLooped: words of failed"}},
+		"unknown": {Standing: describe.Standing{Health: describe.HealthUnknown, Cause: "SyncFailed: words of unknown"}},
+		"trial":   {Standing: describe.Standing{Health: describe.HealthOnTrial}},
+		"bare":    {Standing: describe.Standing{Health: describe.HealthNoAgent, Cause: "no agent has reported"}},
 	} {
 		want.Name = name
 		assert.Equal(t, got.Cells[name], want, name)
@@ -95,7 +100,7 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 
 	last := got.Summary[len(got.Summary)-1]
 	assert.Equal(t, last.Words, "1 NodeConfig has no Node", "the last line")
-	assert.That(t, len(got.Cells) == 4 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
+	assert.That(t, len(got.Cells) == 6 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
 		"beside: %d cells, ready %v, %v %v", len(got.Cells), got.Ready, got.Trouble, got.Notes)
 }
 
