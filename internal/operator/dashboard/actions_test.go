@@ -107,7 +107,8 @@ func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T
 
 		a := named(t, new(cluster).offered(r, ""), verbRetry)
 		assert.Equal(t, a.Means, assert.Value(actionOf(verbRetry))(t).means+tt.means, tt.reason, "it means")
-		assert.That(t, strings.HasPrefix(a.Command, "kubectl evenkeel") && strings.HasSuffix(a.Command, strings.TrimPrefix(tt.command, "kubectl evenkeel")), "%s: %s", tt.reason, a.Command)
+		assert.That(t, strings.HasPrefix(a.Command, "kubectl evenkeel") &&
+			strings.HasSuffix(a.Command, strings.TrimPrefix(tt.command, "kubectl evenkeel")), "%s: %s", tt.reason, a.Command)
 	}
 }
 
@@ -179,7 +180,8 @@ func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	s, _ := served(t, false, waiting())
 	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
-	assert.Equal(t, d.MayNot, "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator")
+	assert.Equal(t, d.MayNot,
+		"you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator")
 	assert.Equal(t, reasons(d.Actions)["abort"], d.MayNot, "abort is not offered because")
 	assert.That(t, len(d.History) == 1 && d.History[0].Revision.Revision == 3 && d.History[0].Gone, "the history is %+v", d.History)
 	assert.Equal(t, d.Diff, "", "without an earlier revision")
