@@ -151,10 +151,15 @@ func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 	}
 }
 
-func TestABinaryOfAnotherComponentGivesNoVerdict(t *testing.T) {
-	v := component(t, "kube-proxy", realKubelet(t)).Validate(context.Background(), []byte("kind: x"))
-	checkVerdict(t, v, CouldNotTell, 0,
-		"the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to")
+func TestBinariesOfAnotherComponentGiveNoVerdict(t *testing.T) {
+	kubelet := realKubelet(t)
+	for _, tt := range []struct{ name, path, words string }{
+		{"kubelet", filepath.Join(filepath.Dir(kubelet), "kube-proxy"), "unknown flag: --cert-dir"},
+		{"kube-proxy", kubelet, "failed to parse kubelet flag: unknown flag: --write-config-to"},
+	} {
+		v := component(t, tt.name, tt.path).Validate(context.Background(), []byte("kind: x"))
+		checkVerdict(t, v, CouldNotTell, 0, "the dry run does not work with this "+tt.name+": "+tt.words)
+	}
 }
 
 func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {

@@ -75,6 +75,7 @@ func TestAnAnswerThatIsNotOfGRPCIsAnError(t *testing.T) {
 		"no message":           {200, "", "0", "HTTP status 200 OK with 0 bytes is no answer of gRPC"},
 		"a compressed message": {200, "\x01\x00\x00\x00\x00", "0", "HTTP status 200 OK with 5 bytes is no answer of gRPC"},
 		"a very long message":  {200, "\x00\xff\xff\xff\xff\x0a", "0", "HTTP status 200 OK with 6 bytes is no answer of gRPC"},
+		"two messages":         {200, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0", "HTTP status 200 OK with 10 bytes is no answer of gRPC"},
 		"a huge message":       {200, "\x00\x01\x00\x00\x00" + strings.Repeat("x", maxAnswer), "0", "the answer has more than 16 MiB"},
 		"another server":       {404, "404 page not found", "", "HTTP status 404 Not Found with 18 bytes is no answer of gRPC"},
 	} {

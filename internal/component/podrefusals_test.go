@@ -43,6 +43,7 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 		// what a configuration does not cause
 		{syncError("StartContainer", "CreateContainerConfigError", `secret "x" not found`), ""},
 		{syncError("StartContainer", "ErrImagePull", "not found"), ""},
+		{syncError("StartContainer", "ImagePullBackOff", "Back-off pulling image"), ""},
 		{syncError("StartContainer", "RunContainerError", `runc create failed: exec: "nope": executable file not found in $PATH`), ""},
 		{syncError("StartContainer", "RunContainerError", "executable file `nope` not found in $PATH: No such file or directory"), ""},
 		{syncError("StartContainer", "RunContainerError", `OCI runtime create failed: chdir to cwd ("/root") set in config.json failed: permission denied`), ""},
