@@ -124,6 +124,7 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 		"cpu: {plus: 1Ki}":                               at + "cpu.plus: must be an amount of cpu from 1m",
 		"pid: {plus: 1.5}":                               at + "pid.plus: must be an amount of pid",
 		"memory: {percent: 5, maxPercent: 101}":          at + "memory.maxPercent: must be a number above 0 and up to 100, of at most 16 characters and without an exponent, not 101",
+		"memory: {percent: 0.00000001}":                  at + "memory.percent: must be a number above 0", // JSON has it as 1e-08
 		"memory: {perPod: 512}":                          at + "memory.perPod: must be an amount of memory from 1Ki",
 		"cpu: {plus: 2000000}":                           at + "cpu.plus: must be an amount of cpu from 1m to 1048576",
 		"memory: {perCPU: 1}":                            at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",

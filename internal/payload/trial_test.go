@@ -90,6 +90,7 @@ func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 		"trial: {configTrialDuration: \"30\"}":         duration + `"30"`,
 		"trial: {configTrialDuration: -1m}":            duration + `"-1m"`,
 		"trial: {configTrialDuration: 168h0m0.1s}":     duration + `"168h0m0.1s"`,
+		"trial: {configTrialDuration: {a: b}}":         duration + "a mapping",
 		"trial: {crashLoopThreshold: -1}":              threshold + "-1",
 		"trial: {crashLoopThreshold: 11}":              threshold + "11",
 		"trial: {crashLoopThreshold: 2.5}":             threshold + "2.5",
