@@ -109,6 +109,7 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					row, change := p.Components[i], p.Changes[i]
 					assert.That(t, row.Origin == origin && row.PreferredVersion == preferred && strings.HasPrefix(row.CurrentVersion, c.Group+"/"+state.version),
 						"it is %s, %s, preferred %s", row.Origin, row.CurrentVersion, row.PreferredVersion)
+					assert.Equal(t, row.ValidatedBy, c.Name+" v1.37.2", "validated by")
 					byHand := origin != Generated && state.words != ""
 					switch {
 					case byHand:

@@ -68,6 +68,7 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 		{"the proposal's is wrong, kubeadm's right", wrong, right, UserModified, fmt.Sprintf(notFit, proposal)},
 		{"kubeadm's is wrong, the proposal's right", right, wrong, UserModified, fmt.Sprintf(notFit, kubeadm)},
 		{"upper case", upper, right, UserModified, fmt.Sprintf(notAs, proposal)},
+		{"not hex", "sha256:" + strings.Repeat("g", 64), missing, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"a digit less", right[:len(right)-1], right, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"a line's end", right + "\n", right, UserModified, fmt.Sprintf(notAs, proposal)},
 		{"another digest", "sha1:" + strings.TrimPrefix(right, "sha256:"), right, UserModified, fmt.Sprintf(notAs, proposal)},
