@@ -5,6 +5,7 @@ package installer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,13 @@ func TestTranscripts(t *testing.T) {
 }
 
 func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {
+	known := []string{"policy max-unavailable", "policy timeout", "policy retry", "policy uninstall", "api down", "api up", "run for"}
+	for _, arg := range td.CmdArgs {
+		if td.Cmd != "node" && !slices.Contains(known, td.Cmd+" "+arg.Key) {
+			return fmt.Errorf("unknown: %s %s", td.Cmd, arg.Key)
+		}
+	}
+
 	switch td.Cmd {
 	case "policy":
 		td.MaybeScanArgs(t, "max-unavailable", &w.policy.MaxUnavailable)
