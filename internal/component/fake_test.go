@@ -103,7 +103,8 @@ func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, message
 func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "garbage")
 	write(t, path, "garbage", 0o755)
-	want := "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be started: fork/exec " + path + ": exec format error"
+	want := "the dry run does not work with this kubelet: the dry run of the kubelet: " +
+		"it cannot be started: fork/exec " + path + ": exec format error"
 	h := dryRunner(t, assert.Value(ParseKubelet([]string{path}))(t))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 	checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)

@@ -174,7 +174,8 @@ func TestAResultThatTheMachineCannotHaveIsRefused(t *testing.T) {
 		p := assert.Value(Decode(KeyKubelet, []byte(test.config)))(t, test.config)
 		_, err := p.Resolve(assert.Value(ParseCapacity(test.machine))(t))
 		assert.That(t, NeedsCapacity(err) == strings.Contains(test.want, "not known"), "%s needs a capacity: %v", test.config, err)
-		assert.That(t, err != nil && strings.HasPrefix(err.Error(), test.want), "%s on %s: %v, want %s", test.config, test.machine, err, test.want)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), test.want),
+			"%s on %s: %v, want %s", test.config, test.machine, err, test.want)
 	}
 }
 
