@@ -104,6 +104,13 @@ func set(fields map[string]any, path []string, value any) {
 	fields[path[0]] = value
 }
 
+func TestConversionOfAnEmptyConfiguration(t *testing.T) {
+	const want = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n"
+	got, err := Convert("f", []byte(header), "grouped")
+	assert.That(t, err == nil && string(got) == want, "got %q, %v, want %q", got, err, want)
+	thereAndBack(t, []byte(header))
+}
+
 func TestConversionKeepsLargeNumbers(t *testing.T) {
 	flat := header + "kubeAPIBurst: 18446744073709551615\nmaxOpenFiles: 9223372036854775807\n"
 	got, err := Convert("f", []byte(flat), "grouped")

@@ -5,6 +5,7 @@ package install
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -225,12 +226,24 @@ func TestInstallEndsAtNodesThatDoNotFinish(t *testing.T) {
 	}
 }
 
+func TestInstallNeverExceedsMaxUnavailable(t *testing.T) {
+	with(t, func(c *cluster) {
+		for i := range 5 {
+			c.node(fmt.Sprint("n", i), fakeapi.ComesBack)
+		}
+
+		c.Run("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").WantOutput(t, `"state": "Done"`)
+		order, most := c.installers.Order()
+		assert.That(t, most == 2 && len(order) == 5, "%d at a time, %q; want 2 and all", most, order)
+	})
+}
+
 func TestInterruptedInstallReleasesNodesThatHaveNotStarted(t *testing.T) {
 	with(t, func(c *cluster) {
 		c.node("begun", fakeapi.Play{})
 		c.node("pending", fakeapi.Play{Unseen: true})
 		c.node("waiting", fakeapi.ComesBack)
-		r := c.Begin("install", "--all-nodes", "--yes", "--max-unavailable", "70%")
+		r := c.Begin("install", "--all-nodes", "--yes", "--max-unavailable", "2")
 		time.Sleep(10 * time.Second)
 		r.Interrupt()
 		(<-r.Ended).Want(t, command.ExitError, []string{"begun: finishes without this command: installed, or restored", "pending, waiting: not started"}, "the command was interrupted: run it again")

@@ -96,6 +96,15 @@ func TestAPinnedRolloutIsComparedWithWhatItsNodesRun(t *testing.T) {
 	api.Run("rollout", "plan", "undone").Want(t, command.ExitComplete, []string{"3 nodes keep revision 3\n"})
 }
 
+func TestUndoToAStoppedRevisionNeedsForce(t *testing.T) {
+	api := undone(t, nil)
+	api.Run("rollout", "undo", "undone", "--to-revision", "2").Want(t, command.ExitHalted, []string{"3 nodes go from revision 3 to revision 4:\n"},
+		"warning: this configuration failed before: revision 2 was stopped ("+crashed+")\n")
+	api.Run("rollout", "undo", "undone", "--to-revision", "2", "--force").Want(t, command.ExitComplete, []string{"rollout undone undone: the configuration of revision 2"},
+		"warning: this configuration failed before")
+	assert.That(t, pinOf(api).SHA256 == pinOf(api).Instead, "the pin is %+v, want one of the template's content", pinOf(api))
+}
+
 func TestAnUndoDoesNotWaitLongToSayWhichNodesChange(t *testing.T) {
 	t.Cleanup(func(before time.Duration) func() { return func() { steer.Patience = before } }(steer.Patience))
 	steer.Patience = 0
