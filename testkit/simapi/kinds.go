@@ -71,6 +71,7 @@ func defaultsOf(resource string) *Schema {
 	}
 	raw := must.Get(config.Files.ReadFile(filepath.Join("api/crd", v1alpha1.GroupName+"_"+resource+".yaml")))
 	must.OK(yaml.Unmarshal(raw, &crd))
+	must.That(len(crd.Spec.Versions) == 1, "%s has %d versions", resource, len(crd.Spec.Versions))
 
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }

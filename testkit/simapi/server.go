@@ -135,7 +135,7 @@ func (k *Kind) conflict(name, why string) error {
 func (k *Kind) apiVersion() string { return k.GroupVersion().String() }
 
 // kind returns a kind by its resource, such as nodes. Only Events are in two
-// groups, and these are not stored.
+// groups, and nothing reads or writes these without the network.
 func (s *Server) kind(resource string) *Kind {
 	for _, k := range s.kinds {
 		if k.Resource == resource {

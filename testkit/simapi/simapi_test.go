@@ -23,7 +23,8 @@ import (
 )
 
 // test/api compares the objects with those of a real API server. Here are the
-// watches, and what the network does.
+// watches, evictions, what that comparison does not reach, and what the network
+// does.
 
 func newServer() *Server { return New(Kinds()...) }
 
@@ -72,11 +73,28 @@ func events(answer *http.Response) string {
 	}
 }
 
+// A rollout has defaults in a default.
 func TestAnUpdateThatChangesNothingIsNoNewVersion(t *testing.T) {
-	c := reach(newServer(), Fate{})
-	_, was := ask(t, c, "POST", "/api/v1/nodes", plain, `{"metadata":{"name":"a"}}`)
-	_, is := ask(t, c, "PATCH", "/api/v1/nodes/a", mergePath, `{"metadata":{"name":"a"}}`)
-	assert.NoDiff(t, cmp.Diff(was, is))
+	c := reach(New(KindsWithDefaults()...), Fate{})
+	const rollouts = "/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts"
+	code, was := ask(t, c, "POST", rollouts, plain, `{"metadata":{"name":"a"},"spec":{}}`)
+	assert.That(t, code == http.StatusCreated && sub(sub(was, "spec"), "failurePolicy")["maxFailures"] == int64(1),
+		"created: %d %v", code, was)
+	for _, tt := range []struct {
+		path, body string
+		code       int
+	}{
+		{rollouts + "/a", `{"spec":{"failurePolicy":{"maxFailures":1}}}`, http.StatusOK},
+		{rollouts + "/a", `{"spec":{"failurePolicy":null}}`, http.StatusOK},
+		{rollouts + "/a", `{"metadata":{"uid":"other"},"spec":{"paused":true}}`, http.StatusConflict},
+		{"/apis/example.com/v1/gadgets/a", `{}`, http.StatusNotFound},
+	} {
+		code, _ := ask(t, c, "PATCH", tt.path, mergePath, tt.body)
+		assert.Equal(t, code, tt.code, "PATCH", tt.path, tt.body)
+	}
+
+	_, is := ask(t, c, "GET", rollouts+"/a", plain, "")
+	assert.NoDiff(t, cmp.Diff(was, is), "after that")
 }
 
 // TestAWatchBeginsWithAllObjects also tests its selectors and its end.
