@@ -246,7 +246,9 @@ func (w *stream) change(was, is *object, delay time.Duration) {
 		w.push("MODIFIED", is.raw, delay)
 	case after:
 		w.push("ADDED", is.raw, delay)
-	case before:
+	case before && is.gone:
+		w.push("DELETED", is.raw, delay)
+	case before: // it is selected no more
 		w.push("DELETED", was.goneAt(is.version).raw, delay)
 	}
 }
