@@ -216,7 +216,8 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 	got := api.Run("rollout", "status", "later")
 	assert.That(t, got.Code == command.ExitComplete && !strings.Contains(got.Out, "not Ready"), "all is well: %+v", got)
 	for _, n := range late {
-		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(time.Now().Add(-time.Minute))
+		n.Status.Conditions[0].Status = corev1.ConditionUnknown
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Minute))
 		api.Report(n)
 	}
 

@@ -88,7 +88,8 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 
 	deleteConfigMap(t, cm)
 	a = awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
-	assert.That(t, a.Config == nothing && a.ConfigMap == nil && strings.Contains(a.Cause, " does not exist, and the configuration of this node"),
+	assert.That(t, a.Config == nothing && a.ConfigMap == nil &&
+		strings.Contains(a.Cause, " does not exist, and the configuration of this node"),
 		"after the deletion %+v, want the object and nothing else", a)
 	again := createOwn(t, node, kubelet110)
 	a = awaitAnswer(t, s, "the new object", kind(trial.Assigned))
