@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -86,6 +88,11 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	if _, text = plan(2, "{"+strings.Replace(schedule, "5m", "2m", 1)+", finish: Within}"); !strings.Contains(text, "No node is assigned the revision: Waiting: revision 1: 0 of 2 nodes updated; no window until ") {
 		t.Errorf("the output is %s", text)
 	}
+}
+
+func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
+	_, err := planOf(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
+	assert.ErrorHas(t, err, "rollout empty is invalid: spec.nodeSelector is empty")
 }
 
 func TestAnInterruptedPlanIsAnError(t *testing.T) {
