@@ -33,13 +33,16 @@ type simPreflights struct {
 
 func (p *simPreflights) Preflight() *source.Preflight { return p.request }
 
-func (p *simPreflights) PreflightPayload(ctx context.Context, _ v1alpha1.ConfigMapReference) (payload.Payload, error) {
+func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
 	if p.hangs {
 		<-ctx.Done()
 		return payload.Payload{}, ctx.Err()
 	}
 	if p.err != nil {
 		return payload.Payload{}, p.err
+	}
+	if ref.UID != p.object.UID {
+		return payload.Payload{}, fmt.Errorf("the request names %s, not %q", p.object.UID, ref.UID)
 	}
 
 	return payload.FromConfigMap(p.object)
