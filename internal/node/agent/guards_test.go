@@ -41,6 +41,19 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 	})
 }
 
+func TestAProtectedFieldIsRefusedOnceUntilTheLocalConfigurationHasItsValue(t *testing.T) {
+	with(protecting)(t, func(w *world) {
+		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
+		w.pass(time.Hour)
+		w.wantLogged("event=ConfigRefused", 1)
+		w.wantDryRuns("open", 1)
+		w.wantNoBad()
+		w.behaves(conf{readOnlyPort: 10255}) // the operator of the node agrees
+		w.runs("open")
+		w.wantStarts("", "open")
+	})
+}
+
 func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	v := component.Verdict{Local: component.Effective{"maxPods": json.Number("1")}, Effective: component.Effective{"maxPods": json.Number("2")}}
 	for i := range 7 {
