@@ -247,8 +247,8 @@ func TestAnAgentGivesUpOnlyWhatNoRollbackRepairs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		limit := 2 * limits.HealthTimeout
 		gaveUp := errors.New("no kubelet was healthy for 40s")
-		var since time.Time // no kubelet was healthy; zero: one is
 		w.options = func(o *Options) {
+			var since time.Time // no kubelet was healthy; zero: one is
 			o.GiveUp = func(now time.Time, healthy bool) error {
 				if healthy {
 					since = time.Time{}
@@ -264,15 +264,29 @@ func TestAnAgentGivesUpOnlyWhatNoRollbackRepairs(t *testing.T) {
 		}
 		w.up()
 		w.assign("uid-sick", sick)
-		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
-		w.runs("")
-		w.pass(10 * time.Minute)
+		w.untilStarts(2)
 		begin := time.Now()
-		w.kubelet.running().sicken()
-		w.until("the agent ends", w.gone) // it decides often enough even if nothing happens
+		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
 		took := time.Since(begin)
-		assert.That(t, took >= limit && took <= limit+20*time.Second, "it ended after %s", took)
-		assert.That(t, w.err == gaveUp && w.kubelet.running() == nil, "it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
-		w.wantLogged("event=KubeletGivenUp", 1)
+		assert.That(t, took > limits.HealthTimeout-time.Second, "it was rolled back after %s", took)
+		w.runs("")
+		w.wantReason("NotHealthy", "current (UID: uid-sick) was not healthy for 20s")
+		w.pass(10 * time.Minute)
+		givesUp := func(times int) {
+			t.Helper()
+			begin := time.Now()
+			w.until("the agent ends", w.gone) // it decides often enough even if nothing happens
+			took := time.Since(begin)
+			assert.That(t, took >= limit && took <= limit+20*time.Second, "it ended after %s", took)
+			assert.That(t, w.err == gaveUp && w.kubelet.running() == nil, "it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
+			w.wantLogged("event=KubeletGivenUp", times)
+		}
+		w.kubelet.running().sicken()
+		givesUp(1)
+
+		w.stop()
+		w.behaves(conf{sick: true}) // so that no kubelet of the next agent ever is
+		w.start()
+		givesUp(2)
 	})
 }
