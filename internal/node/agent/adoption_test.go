@@ -159,6 +159,9 @@ func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
 		w.behaves(conf{name: "typo"}) // what it named is there now
 		w.pass(20 * time.Second)
 		w.wantStarts("")
+		w.wantConfigOK("False | using last-known-good (init): failed to validate current (UID: uid-typo) (ValidationFailed)")
+		assert.Equal(w.t, w.status().Error, "failed to validate current (UID: uid-typo): unknown field maxPodz")
+		wantEvents(w.t, w, "Warning ConfigRejected: failed to validate current (UID: uid-typo): unknown field maxPodz")
 		again(w)
 		w.within(15*time.Second, "it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
 		w.runs("typo")
