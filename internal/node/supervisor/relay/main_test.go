@@ -144,16 +144,20 @@ func copiers() (pids []int) {
 	return pids
 }
 
-// copier waits for the only copying process of this process.
+// copier waits for the only copying process of this process, and until it has
+// the name that people see.
 func copier(t *testing.T) (pid int) {
 	t.Helper()
 	assert.Eventually(t, "one copying process", func() bool {
 		pids := copiers()
-		if len(pids) == 1 {
-			pid = pids[0]
+		if len(pids) != 1 {
+			return false
 		}
 
-		return len(pids) == 1
+		pid = pids[0]
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+
+		return err == nil && string(name) == processName+"\n"
 	})
 
 	return pid
