@@ -25,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // asMain makes this test binary the program.
@@ -102,7 +103,7 @@ func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {
 	cmd := runMain(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
 		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s", "--reboot=2@4s", "--reset=1@12s", "--reboot-time=3s")
 	stdout := assert.Value(cmd.StdoutPipe())(t)
-	var stderr strings.Builder
+	var stderr output.Buffer // read while it runs
 	cmd.Stderr = &stderr
 	assert.NoError(t, cmd.Start())
 	seen := bufio.NewScanner(stdout)
@@ -172,7 +173,8 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	defer writer.Close()
 	cmd = runMain(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
 	cmd.Stdout = writer
-	exit, is := errors.AsType[*exec.ExitError](cmd.Run())
-	assert.That(t, is && exit.ExitCode() == program.ExitError, "without a reader it ended with %v, want exit code %d", exit, program.ExitError)
+	err = cmd.Run()
+	exit, is := errors.AsType[*exec.ExitError](err)
+	assert.That(t, is && exit.ExitCode() == program.ExitError, "without a reader it ended with %v, want exit code %d", err, program.ExitError)
 	nothingIsLeft(t, kube, "without a reader")
 }
