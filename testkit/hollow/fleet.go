@@ -375,8 +375,11 @@ func (f *Fleet) Stop() error {
 	}
 
 	f.tasks.Wait()
-	if f.ownsDir {
-		return os.RemoveAll(f.dir)
+	if !f.ownsDir {
+		return nil
+	}
+	if err := os.RemoveAll(f.dir); err != nil {
+		return fmt.Errorf("remove the agents' state: %w", err)
 	}
 
 	return nil
