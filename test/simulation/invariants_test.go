@@ -42,7 +42,8 @@ func (m *machine) checkRollback() {
 	}
 
 	m.w.book.must(!time.Now().After(since.Add(a.limits.HealthTimeout+rollbackTakes)),
-		"invariant 3: %s has run %s for %s, which never becomes healthy; its network is closed: %t", m.name, p, time.Since(since), m.gate.isClosed())
+		"invariant 3: %s has run %s for %s, which never becomes healthy; its network is closed: %t",
+		m.name, p, time.Since(since), m.gate.isClosed())
 }
 
 // checkRestart checks invariant 6: an agent does not stop a kubelet to start it

@@ -103,7 +103,10 @@ func newWorld(p *plan, verbose bool) *world {
 		keep = 0 // all
 	}
 
-	w := &world{plan: p, book: &book{began: time.Now(), keep: keep}, began: time.Now(), over: make(chan struct{}), server: simapi.New(kinds()...)}
+	w := &world{
+		plan: p, book: &book{began: time.Now(), keep: keep}, began: time.Now(), over: make(chan struct{}),
+		server: simapi.New(kinds()...),
+	}
 	if verbose && os.Getenv("SIMULATION_LOG") != "" {
 		w.log = os.Stderr
 	}

@@ -156,7 +156,8 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	assert.That(t, took > 0 && took <= 10*time.Second, "last-known-good since %s", st.LastKnownGood.Since)
 
 	p := st.Trial
-	assert.Must(t, p != nil && p.HealthySeconds >= 50 && p.DurationSeconds == 600 && p.Restarts == 1 && p.CrashLoopThreshold == 3, "the trial is %+v", p)
+	assert.Must(t, p != nil && p.HealthySeconds >= 50 && p.DurationSeconds == 600 && p.Restarts == 1 && p.CrashLoopThreshold == 3,
+		"the trial is %+v", p)
 
 	n.do("local")
 	st = n.last.Status
