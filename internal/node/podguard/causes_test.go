@@ -108,13 +108,15 @@ func TestPodsThatCountAsUsers(t *testing.T) {
 	ended := func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodFailed, nil }
 	completed := func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, nil }
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	notStarted := func(p *corev1.Pod) { p.Status = corev1.PodStatus{} }
 	for _, tt := range []prediction{
 		{name: "terminating", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted)}, want: "a OutOfcpu"},
+		{name: "terminating before it started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted, notStarted)}, want: "a OutOfcpu"},
 		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended), aPod("c", oneCPU, completed)}},
 		{name: "terminal with a running container", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, want: "a OutOfcpu"},
 		{name: "terminal with a container that only the runtime knows", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}, want: "a OutOfcpu",
 			input: func(in *Input) { in.Running = map[types.UID]map[string]bool{"uid-b": {"c": true}} }},
-		{name: "not started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })}, want: "a OutOfcpu, b OutOfcpu"},
+		{name: "not started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, notStarted)}, want: "a OutOfcpu, b OutOfcpu"},
 		{name: "static pod that was rejected", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, static, ended)}, want: "a OutOfcpu"},
 		{name: "static pod whose mirror pod is being deleted", pods: []*corev1.Pod{aPod("a", quantities("cpu", "3"), static, deleted)}, want: "a UnexpectedAdmissionError"},
 		{name: "pods limit with a static and a terminating pod", after: `{"evictionHard":{},"maxPods":2}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, static), aPod("c", nil, deleted)}, want: "a OutOfpods"},
@@ -142,6 +144,8 @@ func TestRequestsOfPods(t *testing.T) {
 			want: "a OutOfhugepages-2Mi, b OutOfhugepages-2Mi"},
 		{name: "huge pages that the node does not have", pods: []*corev1.Pod{aPod("a", quantities("hugepages-1Gi", "1Gi"))}, want: "a OutOfhugepages-1Gi"},
 		{name: "ephemeral storage", after: `{"evictionHard":{},"kubeReserved":{"ephemeral-storage":"50Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "51Gi")), aPod("b", quantities("ephemeral-storage", "0"))}, want: "a OutOfephemeral-storage"},
+		{name: "extended resource of two pods", node: capacities("example.com/x", "1"), pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1")), aPod("b", quantities("example.com/x", "1"))},
+			want: "a OutOfexample.com/x, b OutOfexample.com/x"},
 		{name: "extended resource that is used up", node: capacities("example.com/x", "0"), pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1"))}, want: "a OutOfexample.com/x"},
 		{name: "resource that admission does not compare", pods: []*corev1.Pod{aPod("a", quantities("tapes", "1"))}},
 		{name: "cpu before memory", pods: []*corev1.Pod{aPod("a", quantities("cpu", "3", "memory", "5Gi"))}, want: "a OutOfcpu"},

@@ -132,6 +132,7 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 		{name: "critical pod of lower priority", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("high", quantities("cpu", "300m"), func(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_001_000)) }), aPod("low", half, critical)},
 			want: "a OutOfcpu, low Preempting"},
 
+		{name: "node selector", pods: []*corev1.Pod{aPod("a", half, selects("disk", "ssd"))}},
 		{name: "node selector of a static pod", pods: []*corev1.Pod{aPod("a", half, static, selects("disk", "ssd")), aPod("b", half, static, selects("kubernetes.io/os", "linux"))},
 			in: map[int]string{33: "a NodeAffinity", 34: "a NodeAffinity"}},
 		{name: "required affinity", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) {
