@@ -98,7 +98,8 @@ type peer struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	said  output.Buffer
-	heard int // lines
+	heard int           // lines
+	ended chan struct{} // closed when it cannot say more
 }
 
 // patience is the limit for every wait on a busy machine.
@@ -145,15 +146,17 @@ func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer 
 func start(t *testing.T, argv []string, env ...string) *peer {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	p := &peer{t: t, cmd: cmd}
+	p := &peer{t: t, cmd: cmd, ended: make(chan struct{})}
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = &p.said, os.Stderr
+	cmd.Stderr = os.Stderr
 	if slices.Contains(env, tracedVar+"=1") {
 		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
 	}
 
 	p.stdin = assert.Value(cmd.StdinPipe())(t)
+	stdout := assert.Value(cmd.StdoutPipe())(t)
 	assert.NoError(t, cmd.Start())
+	go func() { _, _ = io.Copy(&p.said, stdout); close(p.ended) }()
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
@@ -169,6 +172,7 @@ func (p *peer) pid() int { return p.cmd.Process.Pid }
 // kill ends it with SIGKILL.
 func (p *peer) kill() {
 	_ = p.cmd.Process.Kill()
+	<-p.ended // Wait closes the pipe
 	_ = p.cmd.Wait()
 }
 
@@ -188,6 +192,13 @@ func (p *peer) hears(prefix string, words ...string) {
 	p.t.Helper()
 	line := ""
 	assert.Eventually(p.t, fmt.Sprintf("process %d says %q", p.pid(), prefix), func() bool {
+		ended := false
+		select {
+		case <-p.ended:
+			ended = true
+		default:
+		}
+
 		lines := strings.SplitAfter(p.said.String(), "\n")
 		for ; p.heard < len(lines)-1 && line == ""; p.heard++ { // the last one is not complete
 			if strings.HasPrefix(lines[p.heard], prefix) {
@@ -195,6 +206,7 @@ func (p *peer) hears(prefix string, words ...string) {
 			}
 		}
 
+		assert.Must(p.t, line != "" || !ended, "process %d ended before it said %q", p.pid(), prefix)
 		return line != ""
 	})
 	for _, w := range words {

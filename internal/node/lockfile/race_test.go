@@ -348,3 +348,17 @@ func TestExactlyOneHolderInARace(t *testing.T) {
 		})
 	}
 }
+
+func TestRaceVerdictFindsFaults(t *testing.T) {
+	for _, tt := range []struct{ name, record, want string }{
+		{"all is well", "1 v1 on 1\n1 v1 off 5\n2 v2 on 6\n2 v2 SIGKILL 9\n3 v1 on 10\n", "[]"},
+		{"the second lock", "1 v1 TWO 7\n", "[v1 could not have the second lock at 7ns: two at once]"},
+		{"none", "1 v1 on 1\n1 v1 off 5\n2 v2 on 2000000005\n", "[no holder from 5ns for 2s]"},
+		{"a missed open", "1 bootstrap on 1\n2 v1 waits 5\n1 bootstrap off 2000000005\n2 v1 on 2000000006\n",
+			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
+		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},
+	} {
+		wrong, _ := verdict(tt.record, time.Second)
+		assert.Equal(t, fmt.Sprint(wrong), tt.want, tt.name)
+	}
+}
