@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,10 @@ type API struct {
 	server   *simapi.Server
 	t        *testing.T
 	commands []func(*command.Env) *cobra.Command
+
+	mu    sync.Mutex
+	verb  string // that commands may not use, on kinds
+	kinds []string
 }
 
 // New returns an empty API, for a program with these commands, or with one root
@@ -76,6 +81,7 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 
 		return assert.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper}))(t)
 	}
+	a.server.Forbids = a.forbids
 	a.WithWatch, a.seed, a.user = reach("admin"), reach(""), reach(user)
 
 	return a
@@ -89,8 +95,14 @@ func Of(t *testing.T, c client.WithWatch) *API { return &API{WithWatch: c, seed:
 // Forbid makes the API refuse a verb of commands on some kinds, as to a user
 // without that right: get, list, watch, create, patch, or * for all.
 func (a *API) Forbid(verb string, kinds ...string) {
-	a.server.Forbids = func(client, v, resource string) bool {
-		is := func(kind string) bool { return strings.ToLower(kind)+"s" == resource }
-		return client == user && (verb == "*" || v == verb) && slices.ContainsFunc(kinds, is)
-	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.verb, a.kinds = verb, kinds
+}
+
+func (a *API) forbids(client, verb, resource string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is := func(kind string) bool { return strings.ToLower(kind)+"s" == resource }
+	return client == user && (a.verb == "*" || a.verb == verb) && slices.ContainsFunc(a.kinds, is)
 }
