@@ -24,28 +24,31 @@ import (
 )
 
 // simPreflights are the preflight requests of a simulated API server.
-type simPreflights struct {
+type simPreflights struct{ guarded[preflights] }
+
+type preflights struct {
 	request *source.Preflight
 	object  *corev1.ConfigMap // that it names
 	hangs   bool              // the API server does not answer
 	err     error             // of the download
 }
 
-func (p *simPreflights) Preflight() *source.Preflight { return p.request }
+func (p *simPreflights) Preflight() *source.Preflight { return p.get().request }
 
 func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
-	if p.hangs {
+	s := p.get()
+	if s.hangs {
 		<-ctx.Done()
 		return payload.Payload{}, ctx.Err()
 	}
-	if p.err != nil {
-		return payload.Payload{}, p.err
+	if s.err != nil {
+		return payload.Payload{}, s.err
 	}
-	if ref.UID != p.object.UID {
-		return payload.Payload{}, fmt.Errorf("the request names %s, not %q", p.object.UID, ref.UID)
+	if ref.UID != s.object.UID {
+		return payload.Payload{}, fmt.Errorf("the request names %s, not %q", s.object.UID, ref.UID)
 	}
 
-	return payload.FromConfigMap(p.object)
+	return payload.FromConfigMap(s.object)
 }
 
 // ask requests the judgement of a configuration.
@@ -56,8 +59,8 @@ func (w *world) ask(uid string, c conf, attempt int64) {
 
 func (w *world) askAbout(uid string, cm *corev1.ConfigMap, attempt int64) {
 	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
-	w.preflights.object = cm
-	w.preflights.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: uid, ConfigMapRef: ref, Attempt: attempt}}
+	request := &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: uid, ConfigMapRef: ref, Attempt: attempt}}
+	w.preflights.set(func(p *preflights) { p.object, p.request = cm, request })
 	signal(w.source.changed)
 }
 
@@ -143,10 +146,10 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 			w.wantAnswer(uid, c.verdict, c.reason, c.message)
 		}
 
-		w.preflights.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
+		w.preflights.set(func(p *preflights) { p.err = errors.New("referenced ConfigMap evenkeel-system/gone not found") })
 		w.ask("gone", conf{name: "gone"}, 1)
 		w.wantAnswer("gone", v1alpha1.PreflightUnknown, v1alpha1.ReasonSyncFailed, "not found")
-		w.preflights.err = nil
+		w.preflights.set(func(p *preflights) { p.err = nil })
 
 		// Nothing else has happened.
 		w.wantStarts("")
@@ -160,7 +163,7 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 			`the local configuration is invalid: unknown field "maxpods"`)
 
 		// Without a request there is no answer.
-		w.preflights.request = nil
+		w.preflights.set(func(p *preflights) { p.request = nil })
 		signal(w.source.changed)
 		w.until("the answer is gone", func() bool { return w.status().Preflight == nil })
 	})
@@ -216,18 +219,19 @@ func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
 		w.ask("one", conf{name: "good"}, 1)
 		a := *w.answered("one")
 		w.stop()
-		w.preflights.request.Answered = &a // as the API server has it
-		w.preflights.err = errors.New("it is not downloaded again")
+		w.preflights.set(func(p *preflights) {
+			p.request.Answered = &a // as the API server has it
+			p.err = errors.New("it is not downloaded again")
+		})
 		w.up()
 		got := w.status().Preflight
 		assert.That(t, got != nil && *got == a, "after a restart of the agent the answer is %+v, want %+v", got, a)
-		w.preflights.err = nil
-		w.preflights.hangs = true
+		w.preflights.set(func(p *preflights) { p.err, p.hangs = nil, true })
 		w.ask("hangs", good, 1)
 		w.pass(time.Second)
 		got = w.status().Preflight
 		assert.That(t, got == nil, "the answer to another request is still there: %+v", got)
-		w.preflights.hangs = false
+		w.preflights.set(func(p *preflights) { p.hangs = false })
 		w.ask("two", conf{name: "invalid", rejected: "no"}, 1)
 		w.wantAnswer("two", v1alpha1.PreflightRefused, v1alpha1.ReasonValidationFailed, "")
 	})
