@@ -9,7 +9,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,7 +131,7 @@ func render(config string) (_ map[string]string, err error) {
 }
 
 func main() {
-	os.Exit(must.Run("chart", func(context.Context) {
+	os.Exit(must.ExitCode("chart", func() {
 		for name, text := range must.Get(render("config")) {
 			must.OK(os.WriteFile(filepath.Join("charts/evenkeel/templates", name), []byte(text), 0o644))
 		}

@@ -7,7 +7,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 	"regexp"
@@ -30,7 +29,7 @@ const (
 var newest = regexp.MustCompile(`(?m)^## (v\S+)( \(not released yet\))?$`)
 
 func main() {
-	os.Exit(must.Run("current", func(context.Context) {
+	os.Exit(must.ExitCode("current", func() {
 		changelog := must.Get(os.ReadFile("CHANGELOG.md"))
 		for page, link := range pages {
 			text := must.Get(os.ReadFile(page))

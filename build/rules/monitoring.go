@@ -10,7 +10,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 
@@ -29,7 +28,7 @@ const (
 )
 
 func main() {
-	os.Exit(must.Run("rules", func(context.Context) {
+	os.Exit(must.ExitCode("rules", func() {
 		alerts := must.Get(os.ReadFile(filepath.Join(root, Rules)))
 		must.OK(os.WriteFile(filepath.Join(root, PrometheusRuleFile), PrometheusRule(alerts), 0o644))
 	}))

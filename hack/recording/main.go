@@ -41,7 +41,7 @@ const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" wi
 `
 
 func main() {
-	os.Exit(must.Run("recording", func(context.Context) {
+	os.Exit(must.ExitCode("recording", func() {
 		must.OK(os.WriteFile(file, []byte(must.Get(record())), 0o644))
 	}))
 }

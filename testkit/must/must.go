@@ -21,7 +21,13 @@ import (
 func Run(name string, program func(ctx context.Context)) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := Try(func() { program(ctx) }); err != nil {
+
+	return ExitCode(name, func() { program(ctx) })
+}
+
+// ExitCode is Run for a program that an interrupt ends at once.
+func ExitCode(name string, program func()) int {
+	if err := Try(program); err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		return 1
 	}

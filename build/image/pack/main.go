@@ -8,7 +8,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -22,7 +21,7 @@ import (
 )
 
 func main() {
-	os.Exit(must.Run("image", func(context.Context) { must.OK(run(os.Args[1:], os.Stdout)) }))
+	os.Exit(must.ExitCode("image", func() { must.OK(run(os.Args[1:], os.Stdout)) }))
 }
 
 func run(args []string, out io.Writer) (err error) {
