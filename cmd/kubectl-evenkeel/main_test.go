@@ -27,7 +27,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/client-go/util/retry"
@@ -67,12 +66,8 @@ func (w withCluster) Run() int {
 				err = errors.Join(err, nothing.Stop())
 			}
 		}()
-		scheme := runtime.NewScheme()
-		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
-			coordinationv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
-			return 0, err
-		}
-		if admin, err = client.NewWithWatch(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
+		if admin, err = cluster.Client(v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
+			coordinationv1.AddToScheme, authorizationv1.AddToScheme); err != nil {
 			return 0, err
 		}
 

@@ -17,7 +17,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -90,11 +89,7 @@ func TestVersionAndHelp(t *testing.T) {
 func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	t.Helper()
 	cluster := localcluster.StartForTest(t, localcluster.Options{})
-	scheme := runtime.NewScheme()
-	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)))
-	kube := assert.Value(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
-
-	return cluster, kube
+	return cluster, assert.Value(cluster.Client(v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme))(t)
 }
 
 func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -44,14 +43,7 @@ func TestMain(m *testing.M) {
 
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
-		scheme := runtime.NewScheme()
-		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-			return 0, err
-		}
-
-		config := cluster.AdminConfig()
-		config.QPS = -1
-		if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+		if kube, err = cluster.Client(v1alpha1.AddToScheme, corev1.AddToScheme); err != nil {
 			return 0, err
 		}
 
