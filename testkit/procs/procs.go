@@ -5,7 +5,6 @@
 package procs
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,20 +44,23 @@ func Children(proc string, pid int) []Process {
 // Parent returns the process ID of the parent of a process; 0 if the process
 // has ended.
 func Parent(pid int) int {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0
-	}
-
-	stat, _ := process.Stat() // zero if it ends now
-
-	return stat.PPID
+	s, _ := stat(pid) // zero if it has ended
+	return s.PPID
 }
 
 // Ended reports whether a process has ended. Its parent may not know yet.
 func Ended(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || bytes.Contains(stat, []byte(") Z "))
+	s, err := stat(pid)
+	return err != nil || s.State == "Z"
+}
+
+func stat(pid int) (procfs.ProcStat, error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}, err
+	}
+
+	return process.Stat()
 }
 
 // read leaves out processes that have ended.
