@@ -19,11 +19,13 @@ import (
 // test ends.
 func mounted(t *testing.T, kind, options string) string {
 	t.Helper()
-	dir := t.TempDir()
-	if out, err := exec.Command("mount", "-t", kind, "-o", options, "none", dir).CombinedOutput(); err != nil {
-		t.Skipf("cannot mount: %v: %s", err, out)
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
 	}
 
+	dir := t.TempDir()
+	out, err := exec.Command("mount", "-t", kind, "-o", options, "none", dir).CombinedOutput()
+	assert.Must(t, err == nil, "%v: %s", err, out)
 	t.Cleanup(func() {
 		out, err := exec.Command("umount", dir).CombinedOutput()
 		assert.That(t, err == nil, "%v: %s", err, out)
