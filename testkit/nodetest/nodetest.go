@@ -106,7 +106,10 @@ func (n *Subject) Up() {
 	n.T.Helper()
 	assert.NoError(n.T, n.Start())
 	n.Eventually("the node is Ready", func(ctx context.Context) error {
-		return errors.Join(n.Healthy(ctx), n.Ready(ctx), assert.Err(n.Get(ctx)))
+		must.OK(n.Healthy(ctx))
+		must.OK(n.Ready(ctx))
+
+		return assert.Err(n.Get(ctx))
 	})
 }
 
