@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -38,6 +39,7 @@ func main() {
 // bench measures the parts on one node. They and what they call end at the
 // first error, with package must.
 func bench(ctx context.Context, runs, changed int, idle time.Duration, only string) {
+	must.That(slices.Contains([]string{"", "change", "handover", "memory", "idle"}, only), "-only=%s: there is no such part", only)
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
 	b := must.Get(bed.Up(ctx, "bench"))
 	defer func() { _ = b.Down() }()
