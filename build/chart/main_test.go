@@ -84,7 +84,8 @@ func says(t *testing.T, kubeconfig, program string, args ...string) string {
 // rendered are the objects that helm makes of the chart, by kind and name.
 func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	t.Helper()
-	return objects(t, says(t, os.DevNull, helm, append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0", "--set=image.tag=latest"}, args...)...))
+	args = append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0", "--set=image.tag=latest"}, args...)
+	return objects(t, says(t, os.DevNull, helm, args...))
 }
 
 func TestTheChartOfACloneNamesNoImagesThatNobodyServes(t *testing.T) {

@@ -150,8 +150,10 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	}
 
 	v := c.Validate(context.Background(), config(""))
-	assert.That(t, v.Outcome == Rejected && strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`), "another kind: got %+v", v)
-	checkVerdict(t, c.Validate(context.Background(), []byte("a: b: c")), Rejected, 1, "failed to decode: yaml: mapping values are not allowed in this context", "no YAML")
+	const unknown = `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`
+	assert.That(t, v.Outcome == Rejected && strings.HasPrefix(v.Message, unknown), "another kind: got %+v", v)
+	checkVerdict(t, c.Validate(context.Background(), []byte("a: b: c")), Rejected, 1,
+		"failed to decode: yaml: mapping values are not allowed in this context", "no YAML")
 	e := c.Validate(context.Background(), proxyConfig("mode: ipvs\nclientConnection: {qps: 7.5}\nfeatureGates: {AllAlpha: false}\n")).Effective
 	got := fmt.Sprint(e["mode"], e["featureGates"], e["clientConnection"])
 	burst, _ := e.Int("clientConnection.burst")

@@ -86,7 +86,8 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 
 		past := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}
 		got, _ = lastSucceeded(&v1alpha1.NodeConfigRolloutStatus{History: []v1alpha1.RolloutOutcome{past}}, test.now, target)
-		assert.That(t, (got.Number == 0) == test.gone && (test.gone || got.ConfigMapRef.UID == "u1"), "%s: by status.history it is %+v", name, got)
+		assert.That(t, (got.Number == 0) == test.gone && (test.gone || got.ConfigMapRef.UID == "u1"),
+			"%s: by status.history it is %+v", name, got)
 	}
 }
 

@@ -210,7 +210,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 				revision, _, err := n.Running()
 				mayRun := slices.Contains(allowed, types.UID(revision))
 
-				return errors.Join(err, assert.Unless(mayRun, "%s runs, which is none of the good ones", revision), n.Healthy(ctx))
+				return errors.Join(err, assert.Unless(mayRun, "%s runs, which is not a good configuration", revision), n.Healthy(ctx))
 			})
 			<-upTo(300 * time.Millisecond).C
 		}
@@ -226,7 +226,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		}
 
 		lkg := types.UID(s.LastKnownGood.Revision)
-		assert.That(t, slices.Contains(allowed, lkg), "kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
+		assert.That(t, slices.Contains(allowed, lkg), "kill %d: last-known-good is %s, which is not a good configuration", i, lkg)
 		if corrupt, err := filepath.Glob(filepath.Join(n.Dir, "*", "*.corrupt")); err != nil || len(corrupt) > 0 {
 			t.Errorf("kill %d: set aside were %v, %v", i, corrupt, err)
 		}

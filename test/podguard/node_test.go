@@ -258,7 +258,8 @@ func (n *node) set(w world) {
 		}
 	}
 
-	patch := assert.Value(json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}}))(n.T)
+	change := map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}}
+	patch := assert.Value(json.Marshal(change))(n.T)
 	n.Eventually("the Node is changed", func(ctx context.Context) error {
 		_, err := n.Kube.CoreV1().Nodes().Patch(ctx, n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
 		return errors.Join(err, n.setExtended(ctx, w.extended))

@@ -169,8 +169,8 @@ func (b *Bed) Containers(ctx context.Context) (map[string]string, error) {
 	return ContainersOf(pods), err
 }
 
-// ContainersOf returns, by the names of pods, what tells whether they and their
-// containers are still the same: phase, UID, container IDs and restart counts.
+// ContainersOf returns a text for each pod, by its name. The text changes if the
+// pod is replaced, if its phase changes, or if one of its containers restarts.
 func ContainersOf(pods []corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, pod := range pods {

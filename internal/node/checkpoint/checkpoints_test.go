@@ -115,12 +115,14 @@ func TestCorruptCheckpointIsSetAsideAndReplacedByANewOne(t *testing.T) {
 
 		fsys.FailFrom(1, syscall.EROFS)
 		_, err := s.Get(c)
-		assert.That(t, errors.Is(err, checkpoint.ErrCorrupt) && errors.Is(err, syscall.EROFS) && strings.Contains(err.Error(), "cannot set it aside"),
+		assert.That(t, errors.Is(err, checkpoint.ErrCorrupt) && errors.Is(err, syscall.EROFS) &&
+			strings.Contains(err.Error(), "cannot set it aside"),
 			"%s, read-only: %v", name, err)
 
 		fsys.Heal()
 		_, err = s.Get(c)
-		assert.That(t, errors.Is(err, checkpoint.ErrCorrupt) && strings.Contains(err.Error(), tt.want) && strings.HasSuffix(err.Error(), "uid-a.corrupt"),
+		assert.That(t, errors.Is(err, checkpoint.ErrCorrupt) && strings.Contains(err.Error(), tt.want) &&
+			strings.HasSuffix(err.Error(), "uid-a.corrupt"),
 			"%s: %v", name, err)
 		assert.That(t, read(t, fsys, "checkpoints/uid-a.corrupt") == string(tt.content), "%s: it was not set aside", name)
 		assert.Is(t, assert.Err(s.Get(c)), checkpoint.ErrNotFound, name, "again")

@@ -16,7 +16,17 @@ import (
 // A unit file has only the settings that its text has, each on one line; a
 // command is refused or passed on as written.
 func FuzzUnitFile(f *testing.F) {
-	for _, text := range []string{"# a\n[Service]\nEnvironment=\"A=--b=c\"\nEnvironmentFile=-/d\nExecStart=\nExecStart=/e $A $B\n", "[Service]\nExecStart=/a $B \\\n  # a comment\n  --v=2\n", "[Service]\nExecStart=-/a b\n", "\ufeff[Service]\r\nExecStart=@/a b\r\n", "[Service]\nExecStart=\"+/a\"\n", "[Service]\nExecStart=/a ; /b", "ExecStart=/a", "[\n]=\\\n", "[Service]\nExecStart=/a \\\n\\\n\\"} {
+	for _, text := range []string{
+		"# a\n[Service]\nEnvironment=\"A=--b=c\"\nEnvironmentFile=-/d\nExecStart=\nExecStart=/e $A $B\n",
+		"[Service]\nExecStart=/a $B \\\n  # a comment\n  --v=2\n",
+		"[Service]\nExecStart=-/a b\n",
+		"\ufeff[Service]\r\nExecStart=@/a b\r\n",
+		"[Service]\nExecStart=\"+/a\"\n",
+		"[Service]\nExecStart=/a ; /b",
+		"ExecStart=/a",
+		"[\n]=\\\n",
+		"[Service]\nExecStart=/a \\\n\\\n\\",
+	} {
 		f.Add([]byte(text))
 	}
 

@@ -140,8 +140,8 @@ func TestSELinuxLabelIsChecked(t *testing.T) {
 	assert.NoError(t, errors.Join(os.WriteFile(program, []byte("x"), 0o755), os.WriteFile(enforce, []byte("1"), 0o644)))
 	p := Program{Path: program, BinDir: dir, Enforce: enforce}
 	_, err := p.Place(false)
-	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "SELinux enforces, and "+program+" has no label (no data available): restorecon "+program),
-		"no label: %v", err)
+	want := "SELinux enforces, and " + program + " has no label (no data available): restorecon " + program
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "no label: %v", err)
 	for label, words := range map[string]string{
 		"system_u:object_r:bin_t:s0":             "",
 		"system_u:object_r:kubelet_exec_t:s0":    "",

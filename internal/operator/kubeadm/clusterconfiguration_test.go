@@ -79,7 +79,8 @@ func TestInvalidFieldsOfAClusterConfigurationAreNamed(t *testing.T) {
 		{"a second document", "---\nkind: x", "another document follows without a line --- between them"},
 	} {
 		cc, err := parseClusterConfiguration([]byte(v1beta4(tt.more)))
-		assert.That(t, cc == nil && err != nil && strings.HasPrefix(err.Error(), "ClusterConfiguration: ") && strings.Contains(err.Error(), tt.want),
+		assert.That(t, cc == nil && err != nil && strings.HasPrefix(err.Error(), "ClusterConfiguration: ") &&
+			strings.Contains(err.Error(), tt.want),
 			"%s: %v\nwant ClusterConfiguration: %s", tt.name, err, tt.want)
 	}
 }

@@ -108,13 +108,16 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 		changes, _, err := Decide(existing, tt.given, tt.options)
 		assert.NoError(t, err)
 		change := changes[slices.Index(Components(), tt.c)]
-		assert.That(t, change.Action == tt.action && change.same == (tt.same || tt.has == generated && tt.given == nil && tt.cc == nil) && strings.Contains(change.Why, tt.why), "%s: %s: %s", tt.name, change.Action, change.Why)
+		same := tt.same || tt.has == generated && tt.given == nil && tt.cc == nil
+		assert.That(t, change.Action == tt.action && change.same == same && strings.Contains(change.Why, tt.why),
+			"%s: %s: %s", tt.name, change.Action, change.Why)
 		if tt.next == "" {
 			assert.That(t, change.Write == nil, "%s: it writes %+v", tt.name, change.Write)
 			continue
 		}
 
-		assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "%s: it writes %+v", tt.name, change.Write)
+		assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"),
+			"%s: it writes %+v", tt.name, change.Write)
 		origin, _ := OriginOf(change.Write.New)
 		assert.Equal(t, origin, tt.origin, tt.name, "it writes what is")
 		if tt.c.Name == "kube-proxy" {
