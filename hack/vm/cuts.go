@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,21 +36,22 @@ const (
 // moments in the order of the run.
 var moments = []moment{installing, changing, trying, promoting, failing, upgrading, handing}
 
-// around is how many records of the disk's log before the report of a promotion
-// or of a failure count as its moment: the agent saves its decision, and
+// around is how much of the disk's log, in bytes, before the report of a
+// promotion counts as its moment: the agent saves its decision, and
 // reports it when the decision is durable.
-const around = 120
+const around = 1 << 20
 
-// span is a part of the log.
+// span is a part of the log, in bytes, or in records when the run has ended.
 type span struct {
 	moment     moment
-	begin, end blockdev.Position
+	begin, end int64
 }
 
 // run is a node whose disk was recorded while it was installed, changed and
 // upgraded.
 type run struct {
-	disk  *blockdev.Recorder
+	path  string // of the log
+	log   *blockdev.Log
 	spans []span
 	facts []fact // in order
 	good  config
@@ -73,16 +73,12 @@ func cutsPower(ctx context.Context, l *lab) {
 	}
 
 	fmt.Printf("  seed %d: go run ./hack/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
-	base := must.Get(os.Open(l.image.Disk))
-	defer base.Close()
-	r := &run{}
-	r.disk = must.Get(blockdev.Record(must.Get(blockdev.Image(base)), filepath.Join(l.dir, "run")))
-	defer r.disk.Close()
+	r := &run{path: filepath.Join(l.dir, "run.log")}
 	err := must.Try(func() { must.About("the run to record", func() { l.record(ctx, r) }) })
 	if err != nil {
 		fmt.Printf("  FAILED: %v\n", err)
 	}
-	if len(r.spans) == 0 {
+	if r.log == nil || len(r.spans) == 0 {
 		must.OK(err)
 	}
 
@@ -95,7 +91,7 @@ cutting:
 		spans := r.of(had[(int(l.seed%uint64(len(had)))+i)%len(had)])
 		for n := range perBoot + 1 {
 			s := spans[dice.IntN(len(spans))]
-			at, seed := s.begin+blockdev.Position(dice.Int64N(int64(s.end-s.begin)+1)), dice.Uint64()
+			at, seed := s.begin+dice.Int64N(s.end-s.begin+1), dice.Uint64()
 			c := &cut{run: r, moment: s.moment, at: at, seed: seed, dir: filepath.Join(l.dir, fmt.Sprintf("cut%d-%d", i, n))}
 			boot := n == perBoot
 			begin := time.Now()
@@ -147,34 +143,39 @@ const (
 // assigns a good and a bad configuration, and upgrades the agent. The run ends
 // at the first error.
 func (l *lab) record(ctx context.Context, r *run) {
-	m, stop := l.bootRecorded(ctx, r.disk, filepath.Join(l.dir, "run-vm"))
-	defer stop()
-	l.machine = m
+	must.OK(os.WriteFile(r.path, nil, 0o600))
+	disk := must.Get(l.image.Overlay(ctx, filepath.Join(l.dir, "run.qcow2")))
+	disk.Log = r.path
+	l.machine = l.boot(ctx, vm.Options{Root: disk})
 	defer l.discard()
-	l.explained(ctx, "run", func() { l.play(ctx, m, r) })
+	err := must.Try(func() { l.explained(ctx, "run", func() { l.play(ctx, l.machine, r) }) })
+	must.OK(errors.Join(err, l.machine.Pause(context.WithoutCancel(ctx)), must.Try(func() { l.readLog(ctx, r, disk) })))
 }
 
-// bootRecorded starts a machine whose disk is served from this process. stop
-// ends the service.
-func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (_ *vm.Machine, _ func()) {
-	must.OK(os.MkdirAll(dir, 0o755))
-	socket := filepath.Join(dir, "disk.sock")
-	listener := must.Get(net.Listen("unix", socket))
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan error, 1)
-	go func() { done <- disk.Serve(serving, listener) }()
-	stop := func() {
-		cancel()
-		<-done
+// readLog reads the log of a run that has ended. The last record is a flush, so
+// that the disk after all of them must be the one that QEMU has written.
+func (l *lab) readLog(ctx context.Context, r *run, disk vm.Disk) {
+	r.log = must.Get(blockdev.Read(r.path))
+	records := func(size *int64) { *size = int64(r.log.Records(*size)) }
+	for i := range r.spans {
+		records(&r.spans[i].begin)
+		records(&r.spans[i].end)
 	}
-	m, err := vm.Start(ctx, vm.Options{Image: l.image, Root: vm.Disk{File: "nbd:unix:" + socket}, Dir: dir, Accel: l.accel})
-	if err != nil {
-		stop()
-		must.OK(err)
+	for i := range r.facts {
+		records(&r.facts[i].at)
 	}
 
-	return m, stop
+	all := r.logSize()
+	records(&all)
+	path, loss := l.after(ctx, r, all, 0, l.dir)
+	defer os.Remove(path)
+	must.That(int64(loss.Flushed) == all, "the log ends without a flush: %+v of %d records", loss, all)
+	succeeds(ctx, "qemu-img", "compare", "-U", "-f", "raw", "-F", disk.Format, path, disk.File)
+	fmt.Printf("  the disk is that of the log, which has %d records\n", all)
 }
+
+// logSize returns the present size of the log in bytes.
+func (r *run) logSize() int64 { return must.Get(os.Stat(r.path)).Size() }
 
 // play is the run. It notes what the agent reported, and where the disk's log
 // was then.
@@ -191,11 +192,11 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) {
 	o := l.observe(ctx, r)
 	defer o.stop()
 	during := func(what moment, do func()) {
-		begin := r.disk.Position()
+		begin := r.logSize()
 		begun := time.Now()
 		must.About(string(what), do)
-		r.spans = append(r.spans, span{what, begin, r.disk.Position()})
-		fmt.Printf("  recorded %s: %d records, %s\n", what, r.disk.Position()-begin, time.Since(begun).Round(time.Second))
+		r.spans = append(r.spans, span{what, begin, r.logSize()})
+		fmt.Printf("  recorded %s: %d KiB, %s\n", what, (r.logSize()-begin)>>10, time.Since(begun).Round(time.Second))
 	}
 	install := func(program string) func() {
 		return func() {
@@ -216,7 +217,7 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) {
 	during(trying, func() {
 		o.until(ctx, "has promoted the good configuration", func(f fact) bool { return f.good == r.good.uid })
 	})
-	end := r.disk.Position()
+	end := r.logSize()
 	r.spans = append(r.spans, span{promoting, max(0, end-around), end})
 	during(changing, assign(r.bad))
 	during(failing, func() {

@@ -28,7 +28,7 @@ import (
 type cut struct {
 	run    *run
 	moment moment
-	at     blockdev.Position
+	at     int64 // records
 	seed   uint64
 	dir    string
 	loss   blockdev.Loss
@@ -36,7 +36,7 @@ type cut struct {
 
 func (c *cut) String() string {
 	return fmt.Sprintf("cut at %d during %s (%d records after the last flush: %d writes kept, %d torn, %d lost; seed %d)",
-		c.at, c.moment, c.at-c.loss.Flushed, c.loss.Kept, c.loss.Torn, c.loss.Lost, c.seed)
+		c.at, c.moment, c.at-int64(c.loss.Flushed), c.loss.Kept, c.loss.Torn, c.loss.Lost, c.seed)
 }
 
 // superblock is the size in bytes of the block with the primary superblock of
@@ -45,25 +45,32 @@ func (c *cut) String() string {
 // runs on it.
 const superblock = 4096
 
-// cut makes the disk after the cut, checks it, and boots from it.
+// cut checks the disk after the cut, and boots from it.
 func (l *lab) cut(ctx context.Context, c *cut, boot bool) {
 	must.OK(os.MkdirAll(c.dir, 0o755))
-	var layer *blockdev.Layer
-	layer, c.loss = must.Get2(c.run.disk.Cut(c.at, c.seed, superblock, filepath.Join(c.dir, "layer")))
-	err := must.Try(func() {
-		l.explained(ctx, filepath.Base(c.dir), func() { l.examine(ctx, c, layer) })
-		if boot {
-			l.bootsFrom(ctx, c, layer)
-		}
-	})
-	must.OK(errors.Join(err, layer.Close()))
+	l.explained(ctx, filepath.Base(c.dir), func() { l.examine(ctx, c) })
+	if boot {
+		l.bootsFrom(ctx, c)
+	}
+
 	must.OK(os.RemoveAll(c.dir))
 }
 
+// after makes the disk of the run after a cut, and returns its path.
+func (l *lab) after(ctx context.Context, r *run, at int64, seed uint64, dir string) (string, blockdev.Loss) {
+	path := filepath.Join(dir, "disk")
+	succeeds(ctx, "cp", "--sparse=always", "--reflink=auto", l.image.Disk, path)
+	image := must.Get(os.OpenFile(path, os.O_RDWR, 0))
+	loss, err := r.log.Cut(int(at), seed, superblock, image)
+	must.OK(errors.Join(err, image.Close()))
+
+	return path, loss
+}
+
 // bootsFrom boots from the disk after the cut.
-func (l *lab) bootsFrom(ctx context.Context, c *cut, layer *blockdev.Layer) {
-	disk := must.Get(blockdev.Record(layer, filepath.Join(c.dir, "next")))
-	defer disk.Close()
+func (l *lab) bootsFrom(ctx context.Context, c *cut) {
+	path, _ := l.after(ctx, c.run, c.at, c.seed, c.dir)
+	defer os.Remove(path)
 	known := c.run.known(c.at)
 	if known.agent != plain {
 		l.writeSpec(ctx, known.assigned)
@@ -71,11 +78,9 @@ func (l *lab) bootsFrom(ctx context.Context, c *cut, layer *blockdev.Layer) {
 		l.forgetConfig(ctx)
 	}
 
-	m, stop := l.bootRecorded(ctx, disk, filepath.Join(c.dir, "vm"))
-	defer stop()
-	l.machine = m
+	l.machine = l.boot(ctx, vm.Options{Root: vm.Disk{File: path}})
 	defer l.discard()
-	l.explained(ctx, filepath.Base(c.dir), func() { l.comesBack(ctx, c, m, known) })
+	l.explained(ctx, filepath.Base(c.dir), func() { l.comesBack(ctx, c, l.machine, known) })
 }
 
 // comesBack checks that the node comes up by itself, has forgotten nothing, and
@@ -194,12 +199,10 @@ func (l *lab) doctor(ctx context.Context) []string {
 }
 
 // examine checks the file system and the files of a disk without a boot.
-func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) {
-	path := filepath.Join(c.dir, "examined")
-	succeeds(ctx, "cp", "--sparse=always", "--reflink=auto", l.image.Disk, path)
+func (l *lab) examine(ctx context.Context, c *cut) {
+	var path string
+	path, c.loss = l.after(ctx, c.run, c.at, c.seed, c.dir)
 	defer os.Remove(path)
-	image := must.Get(os.OpenFile(path, os.O_RDWR, 0))
-	must.OK(errors.Join(layer.Overwrite(image), image.Close()))
 	// The first replays the journal, as a mount does; the second finds nothing.
 	for _, mode := range []string{"-p", "-fn"} {
 		out, err := exec.CommandContext(ctx, "/sbin/e2fsck", mode, path).CombinedOutput()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
-	"github.com/evenkeel/evenkeel/testkit/blockdev"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -25,7 +24,7 @@ type config struct{ name, uid string }
 // fact is what is known at a point of the log: what was assigned, and what the
 // agent has reported. It reports what is durable.
 type fact struct {
-	at       blockdev.Position
+	at       int64 // size of the log, or the number of its records when the run has ended
 	agent    kindOfAgent
 	assigned config
 	active   string // UID; empty: local
@@ -98,7 +97,7 @@ func (o *observer) note(change func(*fact)) {
 		return
 	}
 
-	next.at = o.run.disk.Position()
+	next.at = o.run.logSize()
 	o.now = next
 	o.run.facts = append(o.run.facts, next)
 }
@@ -113,7 +112,7 @@ func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) 
 }
 
 // known returns what was known at a point of the log.
-func (r *run) known(at blockdev.Position) fact {
+func (r *run) known(at int64) fact {
 	latest := fact{}
 	for _, f := range r.facts {
 		if f.at <= at {

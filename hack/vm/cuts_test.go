@@ -15,13 +15,12 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/blockdev"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func TestOnlyWhatWasReportedBeforeACutIsKnown(t *testing.T) {
 	r := &run{facts: []fact{{at: 10, active: "a"}, {at: 20, active: "b"}, {at: 20, active: "c"}, {at: 30, active: "d"}}}
-	for at, want := range map[blockdev.Position]string{9: "", 10: "a", 19: "a", 20: "c", 29: "c", 30: "d", 99: "d"} {
+	for at, want := range map[int64]string{9: "", 10: "a", 19: "a", 20: "c", 29: "c", 30: "d", 99: "d"} {
 		assert.Equal(t, r.known(at).active, want, "at", at)
 	}
 }

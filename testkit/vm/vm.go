@@ -40,8 +40,9 @@ const (
 
 // Disk is a disk as QEMU opens it. The guest's flushes reach it.
 type Disk struct {
-	File   string // a path, or a URL such as nbd:unix:/run/disk.sock
+	File   string
 	Format string // empty means raw
+	Log    string // a file to which QEMU logs what the guest writes, for package blockdev; empty: none
 }
 
 // Options describe a machine.
@@ -164,6 +165,11 @@ func arguments(o Options, socket, address string) []string {
 		forward += fmt.Sprintf(",hostfwd=tcp:%s-:%d", address, port)
 	}
 
+	root := "format=" + format + ",file=" + o.Root.File
+	if o.Root.Log != "" {
+		root = fmt.Sprintf("driver=blklogwrites,file.driver=%s,file.file.filename=%s,log.filename=%s", format, o.Root.File, o.Root.Log)
+	}
+
 	args := []string{
 		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(cmp.Or(o.Memory, 2048)),
 		"-nodefaults", "-display", "none", "-rtc", "base=utc,clock=host",
@@ -176,7 +182,7 @@ func arguments(o Options, socket, address string) []string {
 		"-qmp", "unix:" + socket + ",server=on,wait=off",
 		"-device", "virtio-rng-pci",
 		"-netdev", forward, "-device", "virtio-net-pci,netdev=net",
-		"-drive", "if=none,id=disk,cache=writeback,format=" + format + ",file=" + o.Root.File, "-device", "virtio-blk-pci,drive=disk",
+		"-drive", "if=none,id=disk,cache=writeback," + root, "-device", "virtio-blk-pci,drive=disk,discard=off,write-zeroes=off",
 	}
 	if o.Data.File != "" {
 		args = append(args, "-drive", "if=none,id=data,read-only=on,format="+cmp.Or(o.Data.Format, "raw")+",file="+o.Data.File,
@@ -290,7 +296,8 @@ func (m *Machine) ended() error {
 	return fmt.Errorf("%s: %w: %s", m.process.Cmd.ProcessState, m.qmp.err, m.process.Tail())
 }
 
-// Pause stops the machine's processors; Continue starts them again.
+// Pause stops the machine's processors, and writes what the machine has written
+// to its disks; Continue starts them again.
 func (m *Machine) Pause(ctx context.Context) error { return m.qmp.execute(ctx, "stop") }
 
 // Continue ends a Pause.
