@@ -27,10 +27,12 @@ var waysToLoseAFile = []struct {
 	{"replaced", func(path string) error {
 		return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
 	}},
-	// no inotify event
+	// no inotify event; at once, because a holder that looks in between says that there is no directory
 	{"replaced with its directory", func(path string) error {
 		dir := filepath.Dir(path)
-		return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o600))
+		next := dir + ".new"
+		return errors.Join(os.Mkdir(next, 0o700), os.WriteFile(filepath.Join(next, filepath.Base(path)), nil, 0o600),
+			unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
 	}},
 }
 
