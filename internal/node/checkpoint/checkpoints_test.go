@@ -69,6 +69,10 @@ func TestPutKeepsAFileWhoseDigestIsRecorded(t *testing.T) {
 	content, err := s.Get(state.LastKnownGood.Config)
 	assert.That(t, err == nil && bytes.Equal(content, relabelled), "%s, %v", content, err)
 
+	// Records of other configurations do not matter.
+	assert.NoError(t, errors.Join(assert.Err(s.Put("uid-c", configMap("uid-c", "x"))), assert.Err(s.Put("uid-c", configMap("uid-c", "y")))))
+	assert.That(t, !exists(fsys, "checkpoints/uid-c.corrupt"), "a file that no record names was set aside")
+
 	// A file with another digest than the recorded one is set aside.
 	fsys.Plant(dir+"/checkpoints/uid-a", []byte("rot"))
 	got, err = s.Put("uid-a", relabelled)
