@@ -39,7 +39,7 @@ var moments = []moment{installing, changing, trying, promoting, failing, upgradi
 // around is how much of the disk's log, in bytes, before the report of a
 // promotion counts as its moment: the agent saves its decision, and
 // reports it when the decision is durable.
-const around = 1 << 20
+const around = 256 << 10
 
 // span is a part of the log, in bytes, or in records when the run has ended.
 type span struct {
