@@ -8,8 +8,10 @@ package links
 
 import (
 	"bytes"
+	"fmt"
 	"html"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,8 +22,7 @@ import (
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
-	"github.com/yuin/goldmark/parser"
-	unsafe "github.com/yuin/goldmark/renderer/html"
+	render "github.com/yuin/goldmark/renderer/html"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -38,14 +39,49 @@ const (
 var notPages = []string{".git", "bin", "dist", "node_modules", "testdata"}
 
 var (
-	// The anchors of headings are those of GitHub.
-	markdown = goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()),
-		goldmark.WithRendererOptions(unsafe.WithUnsafe()))
+	markdown  = goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe()))
 	comment   = regexp.MustCompile(`(?s)<!--.*?-->`)
-	attribute = regexp.MustCompile(`\b(href|src|id|name)="([^"]*)"`)
-	noWords   = regexp.MustCompile(`(?s)<pre>.*?</pre>|<[^>]*>`)
+	attribute = regexp.MustCompile(`(?i)\s(href|src|id|name)=["']([^"']*)["']`)
+	heading   = regexp.MustCompile(`(?s)<h[1-6]>(.*?)</h[1-6]>`)
+	tag       = regexp.MustCompile(`<[^>]*>`)
+	noAnchor  = regexp.MustCompile(`[^-_\p{L}\p{M}\p{N}]`)
+	code      = regexp.MustCompile(`(?s)<pre>.*?</pre>`)
 	word      = regexp.MustCompile(`\w`)
 )
+
+// anchorsOf returns the anchors of a page. Those of headings are GitHub's; the
+// second of equal headings gets the suffix -1.
+func anchorsOf(page string) map[string]bool {
+	anchors, times := map[string]bool{}, map[string]int{}
+	for _, m := range attribute.FindAllStringSubmatch(page, -1) {
+		if name := strings.ToLower(m[1]); name == "id" || name == "name" {
+			anchors[html.UnescapeString(m[2])] = true
+		}
+	}
+
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		words := strings.ToLower(html.UnescapeString(tag.ReplaceAllString(m[1], "")))
+		anchor := noAnchor.ReplaceAllString(strings.ReplaceAll(words, " ", "-"), "")
+		if times[anchor]++; times[anchor] > 1 {
+			anchor = fmt.Sprintf("%s-%d", anchor, times[anchor]-1)
+		}
+
+		anchors[anchor] = true
+	}
+
+	return anchors
+}
+
+func TestAnchorsAreThoseOfGitHub(t *testing.T) {
+	for source, want := range map[string]string{
+		"## A `max_pods` & *more*, v1.2": "a-max_pods--more-v12", "Größe\n---": "größe", "# A &amp; B": "a--b",
+		"## See [that](x.md#y)": "see-that", "# A\n# B\n# A": "a a-1 b", `a <a id="here"></a>`: "here", "```\n# no\n```": "",
+	} {
+		var page bytes.Buffer
+		assert.NoError(t, markdown.Convert([]byte(source), &page))
+		assert.Equal(t, strings.Join(slices.Sorted(maps.Keys(anchorsOf(page.String()))), " "), want, source)
+	}
+}
 
 // readPages calls f with the Markdown pages below a directory, as HTML without
 // comments.
@@ -71,12 +107,10 @@ func readPages(t *testing.T, dir string, f func(path, page string)) {
 func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
 	anchors, links := map[string]map[string]bool{}, map[string][]string{}
 	readPages(t, root, func(path, page string) {
-		anchors[path] = map[string]bool{}
+		anchors[path] = anchorsOf(page)
 		for _, m := range attribute.FindAllStringSubmatch(page, -1) {
-			if value := html.UnescapeString(m[2]); m[1] == "id" || m[1] == "name" {
-				anchors[path][value] = true
-			} else {
-				links[path] = append(links[path], value)
+			if name := strings.ToLower(m[1]); name == "href" || name == "src" {
+				links[path] = append(links[path], html.UnescapeString(m[2]))
 			}
 		}
 	})
@@ -131,7 +165,7 @@ func follow(anchors map[string]map[string]bool, from, target string) string {
 
 // words counts the words of a page without blocks of code.
 func words(page string) (n int) {
-	for w := range strings.FieldsSeq(noWords.ReplaceAllString(page, "")) {
+	for w := range strings.FieldsSeq(tag.ReplaceAllString(code.ReplaceAllString(page, ""), "")) {
 		if word.MatchString(w) {
 			n++
 		}
