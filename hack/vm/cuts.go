@@ -37,11 +37,11 @@ const (
 var moments = []moment{installing, changing, trying, promoting, failing, upgrading, handing}
 
 // around is how much of the disk's log, in bytes, before the report of a
-// promotion counts as its moment: the agent saves its decision, and
-// reports it when the decision is durable.
+// promotion counts as its moment: the agent saves its decision, and reports it
+// when the decision is durable.
 const around = 256 << 10
 
-// span is a part of the log, in bytes, or in records when the run has ended.
+// span is a part of the log, in bytes.
 type span struct {
 	moment     moment
 	begin, end int64
@@ -91,7 +91,8 @@ cutting:
 		spans := r.of(had[(int(l.seed%uint64(len(had)))+i)%len(had)])
 		for n := range perBoot + 1 {
 			s := spans[dice.IntN(len(spans))]
-			at, seed := s.begin+dice.Int64N(s.end-s.begin+1), dice.Uint64()
+			first := r.log.Records(s.begin)
+			at, seed := first+dice.IntN(r.log.Records(s.end)-first+1), dice.Uint64()
 			c := &cut{run: r, moment: s.moment, at: at, seed: seed, dir: filepath.Join(l.dir, fmt.Sprintf("cut%d-%d", i, n))}
 			boot := n == perBoot
 			begin := time.Now()
@@ -156,20 +157,10 @@ func (l *lab) record(ctx context.Context, r *run) {
 // that the disk after all of them must be the one that QEMU has written.
 func (l *lab) readLog(ctx context.Context, r *run, disk vm.Disk) {
 	r.log = must.Get(blockdev.Read(r.path))
-	records := func(size *int64) { *size = int64(r.log.Records(*size)) }
-	for i := range r.spans {
-		records(&r.spans[i].begin)
-		records(&r.spans[i].end)
-	}
-	for i := range r.facts {
-		records(&r.facts[i].at)
-	}
-
-	all := r.logSize()
-	records(&all)
+	all := r.log.Records(r.logSize())
 	path, loss := l.after(ctx, r, all, 0, l.dir)
 	defer os.Remove(path)
-	must.That(int64(loss.Flushed) == all, "the log ends without a flush: %+v of %d records", loss, all)
+	must.That(loss.Flushed == all, "the log ends without a flush: %+v of %d records", loss, all)
 	succeeds(ctx, "qemu-img", "compare", "-U", "-f", "raw", "-F", disk.Format, path, disk.File)
 	fmt.Printf("  the disk is that of the log, which has %d records\n", all)
 }

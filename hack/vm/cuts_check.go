@@ -28,7 +28,7 @@ import (
 type cut struct {
 	run    *run
 	moment moment
-	at     int64 // records
+	at     int // the number of records
 	seed   uint64
 	dir    string
 	loss   blockdev.Loss
@@ -36,7 +36,7 @@ type cut struct {
 
 func (c *cut) String() string {
 	return fmt.Sprintf("cut at %d during %s (%d records after the last flush: %d writes kept, %d torn, %d lost; seed %d)",
-		c.at, c.moment, c.at-int64(c.loss.Flushed), c.loss.Kept, c.loss.Torn, c.loss.Lost, c.seed)
+		c.at, c.moment, c.at-c.loss.Flushed, c.loss.Kept, c.loss.Torn, c.loss.Lost, c.seed)
 }
 
 // superblock is the size in bytes of the block with the primary superblock of
@@ -45,7 +45,7 @@ func (c *cut) String() string {
 // runs on it.
 const superblock = 4096
 
-// cut checks the disk after the cut, and boots from it.
+// cut checks the disk after the cut, and with boot boots from it.
 func (l *lab) cut(ctx context.Context, c *cut, boot bool) {
 	must.OK(os.MkdirAll(c.dir, 0o755))
 	l.explained(ctx, filepath.Base(c.dir), func() { l.examine(ctx, c) })
@@ -57,11 +57,11 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) {
 }
 
 // after makes the disk of the run after a cut, and returns its path.
-func (l *lab) after(ctx context.Context, r *run, at int64, seed uint64, dir string) (string, blockdev.Loss) {
+func (l *lab) after(ctx context.Context, r *run, at int, seed uint64, dir string) (string, blockdev.Loss) {
 	path := filepath.Join(dir, "disk")
 	succeeds(ctx, "cp", "--sparse=always", "--reflink=auto", l.image.Disk, path)
 	image := must.Get(os.OpenFile(path, os.O_RDWR, 0))
-	loss, err := r.log.Cut(int(at), seed, superblock, image)
+	loss, err := r.log.Cut(at, seed, superblock, image)
 	must.OK(errors.Join(err, image.Close()))
 
 	return path, loss
@@ -71,7 +71,7 @@ func (l *lab) after(ctx context.Context, r *run, at int64, seed uint64, dir stri
 func (l *lab) bootsFrom(ctx context.Context, c *cut) {
 	path, _ := l.after(ctx, c.run, c.at, c.seed, c.dir)
 	defer os.Remove(path)
-	known := c.run.known(c.at)
+	known := c.run.known(c.run.log.Size(c.at))
 	if known.agent != plain {
 		l.writeSpec(ctx, known.assigned)
 	} else {
@@ -217,7 +217,7 @@ func (l *lab) examine(ctx context.Context, c *cut) {
 		succeeds(ctx, "/sbin/debugfs", "-R", "rdump "+dir+" "+files, path)
 	}
 
-	known := c.run.known(c.at)
+	known := c.run.known(c.run.log.Size(c.at))
 	dropin, err := os.ReadFile(filepath.Join(files, "kubelet.service.d", "90-evenkeel.conf"))
 	first, rest, _ := strings.Cut(string(dropin), "\n")
 	if !errors.Is(err, os.ErrNotExist) {

@@ -24,7 +24,7 @@ type config struct{ name, uid string }
 // fact is what is known at a point of the log: what was assigned, and what the
 // agent has reported. It reports what is durable.
 type fact struct {
-	at       int64 // size of the log, or the number of its records when the run has ended
+	at       int64 // size of the log in bytes
 	agent    kindOfAgent
 	assigned config
 	active   string // UID; empty: local
@@ -111,7 +111,7 @@ func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) 
 	})
 }
 
-// known returns what was known at a point of the log.
+// known returns what was known when the log had a size.
 func (r *run) known(at int64) fact {
 	latest := fact{}
 	for _, f := range r.facts {

@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Sector is the unit in bytes that a disk writes as a whole, and of all parts
-// of a log.
+// Sector is the size in bytes of what a disk writes as a whole. All parts of a
+// log are multiples of it.
 const Sector = 512
 
 // The log has the format of Linux's log-writes target, with little-endian
@@ -46,7 +46,7 @@ type record struct {
 	data   int64 // where it is in the log
 }
 
-// Log is a log to which nothing is written any more.
+// Log is a complete log: QEMU no longer writes to it.
 type Log struct {
 	path    string
 	records []record
@@ -58,43 +58,55 @@ type Loss struct {
 	Kept, Torn, Lost int // writes after it
 }
 
-// Read reads a log. The error names the first record that is none of a disk
-// with flushes and writes only.
+// Read reads a log. An incomplete last record is left out: QEMU was killed. The
+// error names the first record that is neither a write nor a flush.
 func Read(path string) (l *Log, err error) {
 	defer must.Catch(&err)
 
 	file := must.Get(os.Open(path))
 	defer file.Close()
 	read := func(at int64, v any) {
-		must.OK(binary.Read(io.NewSectionReader(file, at, Sector), binary.LittleEndian, v))
+		err := binary.Read(io.NewSectionReader(file, at, Sector), binary.LittleEndian, v)
+		must.That(err == nil, "%s at byte %d: %w", path, at, err)
 	}
 	var h head
 	read(0, &h)
 	must.That(h.Magic == magic && h.Version == 1 && h.SectorSize == Sector, "%s begins with %+v: it is no log", path, h)
 	l = &Log{path: path}
-	size := must.Get(file.Stat()).Size()
-	for at := int64(Sector); at < size; {
+	for at, size := int64(Sector), must.Get(file.Stat()).Size(); at+Sector <= size; {
 		var e entry
 		read(at, &e)
+		must.That(e.Flags&^flush == 0 && e.Inline == 0 && max(e.Sector, e.Sectors) < 1<<50, "record %d of %s is %+v", len(l.records), path, e)
 		r := record{flush: e.Flags&flush != 0, offset: int64(e.Sector * Sector), length: int64(e.Sectors * Sector), data: at + Sector}
-		at = r.data + r.length
-		must.That(e.Flags&^flush == 0 && e.Inline == 0 && max(e.Sector, e.Sectors) < 1<<50 && at <= size, "record %d of %s is %+v", len(l.records), path, e)
-		l.records = append(l.records, r)
+		if at = r.data + r.length; at <= size {
+			l.records = append(l.records, r)
+		}
 	}
 
 	return l, nil
 }
 
+// Size returns the size in bytes of the log with a number of records.
+func (l *Log) Size(records int) int64 {
+	if records == 0 {
+		return Sector
+	}
+
+	last := l.records[records-1]
+
+	return last.data + last.length
+}
+
 // Records returns how many records the log had when it had this size in bytes.
 func (l *Log) Records(size int64) int {
-	return sort.Search(len(l.records), func(i int) bool { r := l.records[i]; return r.data+r.length > size })
+	return sort.Search(len(l.records), func(i int) bool { return l.Size(i+1) > size })
 }
 
 // Cut makes the disk after a power cut behind a number of records from an image
 // with the disk before the first: it writes everything up to the last flush,
-// and of later writes a random subset. A fifth of these is torn: each sector is
-// kept or lost. Writes to the first bytes of the disk, as many as whole says,
-// are not torn. The same seed gives the same disk.
+// and of later writes a random subset. A fifth of the later writes are torn:
+// each sector is kept or lost. Writes to the first bytes of the disk, as many as
+// whole says, are not torn. The same seed gives the same disk.
 func (l *Log) Cut(at int, seed uint64, whole int64, image io.WriterAt) (loss Loss, err error) {
 	defer must.Catch(&err)
 
