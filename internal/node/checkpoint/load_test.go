@@ -4,6 +4,7 @@
 package checkpoint_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -181,6 +182,13 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	assert.NoError(t, older.Save(full()))
 	v, err = checkpoint.ReadOnly(fsys, dir, "")
 	assert.That(t, err == nil && v.Version == version, "read-only after going back: %q, %v", v.Version, err)
+
+	// The records of the last used one are gone.
+	gone := assert.Value(checkpoint.Open(fsys, dir, "v1.38.0", nil))(t)
+	gone.Load()
+	assert.NoError(t, errors.Join(gone.Save(full()), fsys.Rename(dir+"/v1.38.0", dir+"/.backup")))
+	v, err = checkpoint.ReadOnly(fsys, dir, "")
+	assert.That(t, err == nil && v.Version == "v1.37.0" && len(v.Versions) == 2, "read-only without the last used one: %q of %q, %v", v.Version, v.Versions, err)
 
 	fsys.Plant(dir+"/component-version", []byte("garbage"))
 	v, err = checkpoint.ReadOnly(fsys, dir, "")
