@@ -382,6 +382,10 @@ func (a *agent) act(n *Node, now time.Time) {
 
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
 		n.TrialHealthy = n.InTrial
+		if n.Active != nil && a.does[n.Active.Digest()] == "starts-fail" {
+			a.setPodStarts(n) // pods can also be refused later
+		}
+
 		return
 	}
 
