@@ -373,16 +373,18 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 		events []string
 		want   bool
 	}{
-		"nothing is new":      {nil, false},
-		"on trial":            {[]string{"assign uid=u payload=p1"}, true},
-		"refused for pods":    {[]string{"verdict u refused guard=WouldEvictPods words=(2 pods)", "assign uid=u payload=p1"}, true},
-		"refused for a field": {[]string{"verdict u protected guard=ProtectedFields words=(a field)", "assign uid=u payload=p1"}, false},
-		"could not validate":  {[]string{"verdict u could-not-tell words=(no runtime)", "assign uid=u payload=p1"}, true},
-		"pods cannot be read": {[]string{"verdict u refused guard=CouldNotValidate words=(forbidden)", "assign uid=u payload=p1"}, true},
-		"the disk is full":    {[]string{"storage fails=full", "assign uid=u payload=p1"}, true},
-		"revoked":             {[]string{"revoke u", "assign uid=u payload=p1"}, false},
-		"a verdict is open":   {[]string{"assign uid=u payload=p1", "exit status=1 times=4", "assign uid=g payload=p0"}, true},
-		"local, refused":      {[]string{"verdict local refused guard=WouldEvictPods words=(2 pods)", "local"}, true},
+		"nothing is new":       {nil, false},
+		"on trial":             {[]string{"assign uid=u payload=p1"}, true},
+		"refused for pods":     {[]string{"verdict u refused guard=WouldEvictPods words=(2 pods)", "assign uid=u payload=p1"}, true},
+		"refused for a field":  {[]string{"verdict u protected guard=ProtectedFields words=(a field)", "assign uid=u payload=p1"}, false},
+		"could not validate":   {[]string{"verdict u could-not-tell words=(no runtime)", "assign uid=u payload=p1"}, true},
+		"pods cannot be read":  {[]string{"verdict u refused guard=CouldNotValidate words=(forbidden)", "assign uid=u payload=p1"}, true},
+		"the disk is full":     {[]string{"storage fails=full", "assign uid=u payload=p1"}, true},
+		"revoked":              {[]string{"revoke u", "assign uid=u payload=p1"}, false},
+		"a verdict is open":    {[]string{"assign uid=u payload=p1", "exit status=1 times=4", "assign uid=g payload=p0"}, true},
+		"local, refused":       {[]string{"verdict local refused guard=WouldEvictPods words=(2 pods)", "local"}, true},
+		"pods after the trial": {[]string{"refuses shop/web blog/web 5m"}, true},
+		"pods after an hour":   {[]string{"refuses shop/web blog/web 61m"}, false},
 	} {
 		n := provenNode(t, c.events...)
 		n.converge()
