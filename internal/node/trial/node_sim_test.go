@@ -503,7 +503,7 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 // was carried out, another decision changes nothing.
 func (n *nodeSim) checkFixedPoint(o Observed) {
 	o.Elapsed, o.Forget, o.Child.Exited = 0, nil, false
-	o.Node.LostPods = n.node.LostPods                               // they depend on the State: those that ran when the trial began
+	o.Node.LostPods = n.node.LostPods // they depend on the State: those that ran when the trial began
 	if n.last.Action.Kind != None {
 		o.Child = Child{Alive: true}
 		o.Node.Started, o.Node.Refused = n.node.Started, n.node.Refused // of the kubelet that runs now
