@@ -513,9 +513,8 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
 	}
-	if t, runs := n.state.Temporary, n.state.Run.Config; n.last.Action.Kind == Start && t != nil && !t.Ended.IsZero() &&
-		(runs.IsLocal() || n.state.LastKnownGood.Same(runs)) {
-		return // a start for another reason completes the return at the end of an assignment
+	if n.last.Action.Kind == Start && happened(d, eventAssignmentEnded) {
+		return // a start for another reason completes the return, and the next decision tells it
 	}
 
 	if n.last.Action.Kind != None {
