@@ -39,22 +39,27 @@ func main() {
 // bench measures the parts on one node. They and what they call end at the
 // first error, with package must.
 func bench(ctx context.Context, runs, changed int, idle time.Duration, only string) {
-	must.That(slices.Contains([]string{"", "change", "handover", "memory", "idle"}, only), "-only=%s: there is no such part", only)
-	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
-	b := must.Get(bed.Up(ctx, "bench"))
-	defer func() { _ = b.Down() }()
-	for _, part := range []struct {
+	type part struct {
 		name string
 		run  func()
-	}{
+	}
+	var b *bed.Bed
+	parts := []part{
 		{"change", func() { changes(ctx, b, runs) }},
 		{"handover", func() { must.OK(handovers(ctx, b, runs)) }},
 		{"memory", func() { memory(ctx, b, changed) }},
 		{"idle", func() { idling(ctx, b, idle) }},
-	} {
-		if only == "" || only == part.name {
-			must.About(part.name, part.run)
-		}
+	}
+	if only != "" {
+		parts = slices.DeleteFunc(parts, func(p part) bool { return p.name != only })
+		must.That(len(parts) > 0, "-only=%s: there is no such part: see -help", only)
+	}
+
+	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
+	b = must.Get(bed.Up(ctx, "bench"))
+	defer func() { _ = b.Down() }()
+	for _, p := range parts {
+		must.About(p.name, p.run)
 	}
 }
 
