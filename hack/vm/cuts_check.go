@@ -39,6 +39,9 @@ func (c *cut) String() string {
 		c.at, c.moment, c.at-c.loss.Flushed, c.loss.Kept, c.loss.Torn, c.loss.Lost, c.seed)
 }
 
+// known returns what was known before the cut.
+func (c *cut) known() fact { return c.run.known(c.run.log.Size(c.at)) }
+
 // superblock is the size in bytes of the block with the primary superblock of
 // ext4. Unlike the journal, it has no protection against torn sectors: neither
 // e2fsck nor the kernel opens a file system whose superblock is torn, whatever
@@ -71,7 +74,7 @@ func (l *lab) after(ctx context.Context, r *run, at int, seed uint64, dir string
 func (l *lab) bootsFrom(ctx context.Context, c *cut) {
 	path, _ := l.after(ctx, c.run, c.at, c.seed, c.dir)
 	defer os.Remove(path)
-	known := c.run.known(c.run.log.Size(c.at))
+	known := c.known()
 	if known.agent != plain {
 		l.writeSpec(ctx, known.assigned)
 	} else {
@@ -217,7 +220,7 @@ func (l *lab) examine(ctx context.Context, c *cut) {
 		succeeds(ctx, "/sbin/debugfs", "-R", "rdump "+dir+" "+files, path)
 	}
 
-	known := c.run.known(c.run.log.Size(c.at))
+	known := c.known()
 	dropin, err := os.ReadFile(filepath.Join(files, "kubelet.service.d", "90-evenkeel.conf"))
 	first, rest, _ := strings.Cut(string(dropin), "\n")
 	if !errors.Is(err, os.ErrNotExist) {

@@ -111,7 +111,7 @@ func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) 
 	})
 }
 
-// known returns what was known when the log had a size.
+// known returns what was known when the log had a size in bytes.
 func (r *run) known(at int64) fact {
 	latest := fact{}
 	for _, f := range r.facts {

@@ -165,10 +165,11 @@ func arguments(o Options, socket, address string) []string {
 		forward += fmt.Sprintf(",hostfwd=tcp:%s-:%d", address, port)
 	}
 
-	root := "format=" + format + ",file=" + o.Root.File
+	root, device := "format="+format+",file="+o.Root.File, "virtio-blk-pci,drive=disk"
 	if o.Root.Log != "" {
-		// QEMU logs a flush when it is complete: one that reaches the host's disk
-		// takes so long that most writes come before a flush in the log.
+		device += ",discard=off,write-zeroes=off" // package blockdev knows writes and flushes only
+		// QEMU logs a flush when it is complete. A flush of the host's disk takes
+		// long: the writes that are complete meanwhile would count as flushed.
 		root = fmt.Sprintf("driver=blklogwrites,file.driver=%s,file.file.filename=%s,file.cache.no-flush=on,log.filename=%s,log.cache.no-flush=on",
 			format, o.Root.File, o.Root.Log)
 	}
@@ -185,8 +186,7 @@ func arguments(o Options, socket, address string) []string {
 		"-qmp", "unix:" + socket + ",server=on,wait=off",
 		"-device", "virtio-rng-pci",
 		"-netdev", forward, "-device", "virtio-net-pci,netdev=net",
-		// Package blockdev knows writes and flushes only.
-		"-drive", "if=none,id=disk,cache=writeback," + root, "-device", "virtio-blk-pci,drive=disk,discard=off,write-zeroes=off",
+		"-drive", "if=none,id=disk,cache=writeback," + root, "-device", device,
 	}
 	if o.Data.File != "" {
 		args = append(args, "-drive", "if=none,id=data,read-only=on,format="+cmp.Or(o.Data.Format, "raw")+",file="+o.Data.File,
