@@ -27,7 +27,8 @@ var waysToLoseAFile = []struct {
 	{"replaced", func(path string) error {
 		return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
 	}},
-	// no inotify event; at once, because a holder that looks in between says that there is no directory
+	// This causes no inotify event. The directories are exchanged in one step, so
+	// that there is a directory whenever the holder looks.
 	{"replaced with its directory", func(path string) error {
 		dir := filepath.Dir(path)
 		next := dir + ".new"
